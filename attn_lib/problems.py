@@ -44,7 +44,7 @@ class PositionalSemantic:
 
     Source
     ------
-    arXiv 2402.03902, equations (1)-(5) (the model) and the caption of figure 2 (the defaults).
+    arXiv 2402.03902: the model of the sections on two tokens and rank one; defaults as in its figure 2.
 
     Examples
     --------
