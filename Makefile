@@ -1,0 +1,43 @@
+# make book   the HTML book in _build/html        make test   the tests
+# make lint   ruff                                make bench  timings
+# make data   the results that are too heavy for a chapter, once more
+# make clean  forget what was built (the environment in .venv stays)
+
+PYTHON ?= python3
+BIN := .venv/bin
+ENV := .venv/.made
+HOME_PAGE := _build/html/book/home.html
+
+.PHONY: book test lint bench data clean
+.DEFAULT_GOAL := book
+
+# The environment is made again only when the pins or the package metadata change.
+$(ENV): requirements.txt pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	  echo "Python 3.11 or newer is needed; $(PYTHON) is `$(PYTHON) --version 2>&1`."; \
+	  echo "If a newer one is installed, name it: make PYTHON=python3.12"; exit 1; }
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --requirement requirements.txt
+	$(BIN)/python -m pip install --quiet --no-deps --editable .
+	@touch $@
+
+# A failed build drops what Sphinx remembers of the pages, so that the next one warns again; executed cells are kept.
+book: $(ENV)
+	$(BIN)/python tools/forget_stale.py
+	$(BIN)/jupyter-book build . --quiet --nitpick --warningiserror --keep-going || { rm -rf _build/.doctrees; exit 1; }
+	@echo "The home page of the book: $(CURDIR)/$(HOME_PAGE)"
+
+test: $(ENV)
+	$(BIN)/python -m pytest
+
+lint: $(ENV)
+	$(BIN)/ruff check .
+
+bench: $(ENV)
+	@set -e; for script in benchmarks/*.py; do echo "== $$script"; $(BIN)/python $$script; done
+
+data: $(ENV)
+	@set -e; for script in book/data/make_*.py; do echo "== $$script"; $(BIN)/python $$script; done
+
+clean:
+	rm -rf _build

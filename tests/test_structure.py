@@ -1,0 +1,134 @@
+"""The house rules that can be read off the source: who imports whom, sizes, docstrings, reference pages."""
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+FILES = {path.relative_to(ROOT).as_posix(): path for path in sorted((ROOT / "attn_lib").rglob("*.py"))}
+
+# Modules that may see theory and simulation.
+JOINING = ["attn_lib.comparison", "attn_lib.claims", "attn_lib.sweep"]
+
+# What a file must not import: the flow is problem -> theory | simulation -> comparison, claims -> figures.
+# The first pattern that a file name matches decides.
+FORBIDDEN = [
+    (r"attn_lib/theory/", ["attn_lib.simulation", *JOINING, "torch", "matplotlib"]),
+    (r"attn_lib/simulation/", ["attn_lib.theory", *JOINING, "matplotlib"]),
+    (r"attn_lib/(comparison|claims|sweep)", ["torch", "matplotlib"]),
+    (r"attn_lib/figures\.py", ["attn_lib.theory", "attn_lib.simulation", "torch"]),
+    (r"attn_lib/", ["attn_lib.theory", "attn_lib.simulation", "torch", "matplotlib"]),
+]
+
+
+def module_name(file):
+    return file.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+
+
+def imported_by(file, source):
+    """Full names of what a file imports anywhere, also inside functions."""
+    package = module_name(file).split(".")
+    if not file.endswith("/__init__.py"):
+        package.pop()
+    names = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            above = package[: len(package) + 1 - node.level] if node.level else []
+            start = ".".join([*above, *([node.module] if node.module else [])])
+            names |= {f"{start}.{alias.name}" for alias in node.names}
+    return names
+
+
+def breaches(file, source):
+    """Imports of a file that the one-way flow forbids."""
+    forbidden = next(modules for pattern, modules in FORBIDDEN if re.match(pattern, file))
+    return {
+        name
+        for name in imported_by(file, source)
+        if any(f"{name}.".startswith(f"{module}.") for module in forbidden)
+    }
+
+
+def public_definitions(source):
+    """Functions and classes at the top of a file whose names do not begin with an underscore."""
+    kinds = ast.FunctionDef | ast.ClassDef
+    return [node for node in ast.parse(source).body if isinstance(node, kinds) and node.name[0] != "_"]
+
+
+def missing_sections(node):
+    """What the docstring of a function or a class lacks."""
+    text = ast.get_docstring(node)
+    if text is None:
+        return ["docstring"]
+    if isinstance(node, ast.ClassDef):
+        return []
+    returns = any(isinstance(part, ast.Return) and part.value for part in ast.walk(node))
+    takes = node.args.posonlyargs + node.args.args + node.args.kwonlyargs
+    wanted = ["Parameters"] * bool(takes) + ["Returns"] * returns
+    return [section for section in wanted if f"\n{section}\n{'-' * len(section)}\n" not in text]
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_identity_imports_flow_one_way(file):
+    assert not breaches(file, FILES[file].read_text())
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_identity_files_are_short_and_ascii(file):
+    content = FILES[file].read_bytes()
+    assert content.isascii()
+    assert content.count(b"\n") <= 300
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_identity_docstrings_are_complete(file):
+    tree = ast.parse(FILES[file].read_text())
+    assert ast.get_docstring(tree), "the module has no docstring"
+    lacking = {node.name: missing_sections(node) for node in public_definitions(FILES[file].read_text())}
+    assert {name: sections for name, sections in lacking.items() if sections} == {}
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_identity_public_modules_are_in_the_reference(file):
+    name = module_name(file)
+    pages = "\n".join(page.read_text() for page in (ROOT / "book" / "reference").glob("*.md"))
+    private = name.rpartition(".")[2].startswith("_")
+    assert private or re.search(rf"^\.\. automodule:: {re.escape(name)}$", pages, re.MULTILINE)
+
+
+@pytest.mark.parametrize(
+    ("file", "line"),
+    [
+        ("attn_lib/theory/transitions.py", "import torch.nn"),
+        ("attn_lib/theory/transitions.py", "from ..simulation import erm"),
+        ("attn_lib/theory/transitions.py", "from attn_lib import simulation"),
+        ("attn_lib/theory/__init__.py", "from ..simulation.erm import train_positional_semantic"),
+        ("attn_lib/simulation/erm.py", "def f():\n    from attn_lib.theory import transitions"),
+        ("attn_lib/simulation/erm.py", "from .. import theory"),
+        ("attn_lib/gaussian.py", "from attn_lib.theory.transitions import alpha_c"),
+        ("attn_lib/gaussian.py", "from . import simulation"),
+        ("attn_lib/comparison.py", "import matplotlib.pyplot as plt"),
+        ("attn_lib/claims/__init__.py", "from torch import nn"),
+        ("attn_lib/figures.py", "from attn_lib.theory import positional_semantic"),
+    ],
+)
+def test_rejects_a_forbidden_import(file, line):
+    assert breaches(file, line)
+
+
+@pytest.mark.parametrize(
+    "definition",
+    [
+        "def f(): pass",
+        "class C: pass",
+        'def f(x):\n    """Sum.\n\n    Returns\n    -------\n    float\n    """\n    return x + x',
+        'def f(x):\n    """Sum.\n\n    Parameters\n    ----------\n    x : float\n    """\n    return x + x',
+    ],
+)
+def test_rejects_an_incomplete_docstring(definition):
+    (node,) = public_definitions(definition)
+    assert missing_sections(node)
