@@ -1,0 +1,149 @@
+r"""Batched L-BFGS for ridge-penalised risks of linear fields,
+
+.. math:: F(Q) = \mathrm{loss}(h) + (\lambda/2)|Q|^2, \qquad h = X Q \ \text{linear in } Q.
+
+Each run of the batch has its own step length, its own curvature history and its own stopping; a stopped run is frozen
+while the others go on. (``torch.optim.LBFGS`` sees a batch as one long vector: one step length, one stopping.)
+
+Because fields are linear, h(Q + t D) = h(Q) + t h(D): an iteration costs one product with X, for h(D), and one
+with its transpose, for the new gradient. The line search in between works on fields alone, so it may be accurate.
+"""
+
+from typing import NamedTuple, Protocol
+
+import torch
+
+__all__ = ["LinearFieldRisk", "Minimum", "minimise"]
+
+
+class LinearFieldRisk(Protocol):
+    """What :func:`minimise` asks of a batch of risks. Q is (*batch, D), fields are (*batch, N)."""
+
+    lam: float
+
+    def fields(self, Q):
+        """Fields h = X Q, shape (*batch, N)."""
+
+    def adjoint(self, g):
+        """Transposed product X^T g, shape (*batch, D)."""
+
+    def loss(self, h):
+        """Loss (*batch) without the ridge penalty, and its gradient with respect to the fields (*batch, N)."""
+
+
+class Minimum(NamedTuple):
+    """Last iterate of every run: Q (*batch, D); the rest has shape (*batch)."""
+
+    Q: torch.Tensor
+    value: torch.Tensor
+    gradient_norm: torch.Tensor
+    n_iter: torch.Tensor
+    converged: torch.Tensor
+
+
+def minimise(risk, Q, *, tolerance, max_iter, memory=10):
+    """Minimise F from Q until the gradient norm is at most tolerance.
+
+    Parameters
+    ----------
+    risk : LinearFieldRisk
+    Q : tensor (*batch, D)
+        Start of every run.
+    tolerance : float
+        On the Euclidean norm of the gradient of F, for every run.
+    max_iter : int
+        Iterations after which the remaining runs are returned with converged = False; likewise a run whose
+        line search finds no decrease, which happens at the rounding floor.
+    memory : int
+        Number of past steps that shape the search direction.
+
+    Returns
+    -------
+    Minimum
+
+    Source
+    ------
+    Nocedal and Wright, Numerical Optimization, algorithms 7.4 and 7.5 (two-loop recursion).
+    """
+    h = risk.fields(Q)
+    loss, loss_gradient = risk.loss(h)
+    gradient = risk.adjoint(loss_gradient) + risk.lam * Q
+    norm = gradient.norm(dim=-1)
+    running = norm > tolerance
+    n_iter = torch.zeros_like(norm, dtype=torch.int64)
+    history = []
+    for _ in range(max_iter):
+        if not running.any():
+            break
+        direction = torch.where(running[..., None], -_inverse_hessian(history, gradient), 0)
+        field_step = risk.fields(direction)
+        t, loss, loss_gradient = _line_search(risk, Q, direction, h, field_step, loss, loss_gradient)
+        step = t[..., None] * direction
+        Q, h = Q + step, h + t[..., None] * field_step
+        previous, gradient = gradient, risk.adjoint(loss_gradient) + risk.lam * Q
+        history = [*history, (step, gradient - previous)][-memory:]
+        norm = gradient.norm(dim=-1)
+        n_iter += running
+        running = running & (norm > tolerance) & (t > 0)
+    return Minimum(Q, loss + risk.lam / 2 * _dot(Q, Q), norm, n_iter, norm <= tolerance)
+
+
+def _dot(a, b):
+    return (a * b).sum(-1)
+
+
+def _inverse_hessian(history, gradient):
+    """Two-loop recursion. A frozen run has null steps: its pairs get weight 0."""
+    direction, pairs = gradient, []
+    for s, y in reversed(history):
+        sy = _dot(s, y)
+        weight = torch.where(sy > 0, 1 / sy, 0)
+        a = weight * _dot(s, direction)
+        direction = direction - a[..., None] * y
+        pairs.append((s, y, weight, a))
+    if history:
+        s, y, weight, _ = pairs[0]
+        scale = torch.where(weight > 0, _dot(s, y) / _dot(y, y), 1)
+        direction = scale[..., None] * direction
+    for s, y, weight, a in reversed(pairs):
+        b = weight * _dot(y, direction)
+        direction = direction + (a - b)[..., None] * s
+    return direction
+
+
+def _line_search(risk, Q, D, h, k, loss, loss_gradient, *, c1=1e-4, c2=0.5, max_trials=40):
+    """Step t > 0 with the strong Wolfe conditions, by bracketing; products with X are not needed.
+
+    The bracket (low, high) keeps two facts: at low the decrease is sufficient and the slope negative; at high
+    one of them fails. A strong Wolfe point therefore always lies inside. Trials are secant steps on the slope,
+    kept away from the ends. Returns t (0 if no decrease was found), loss and gradient at the new fields.
+    """
+    QD, DD, QQ = _dot(Q, D), _dot(D, D), _dot(Q, Q)
+    value0 = loss + risk.lam / 2 * QQ
+    slope0 = _dot(loss_gradient, k) + risk.lam * QD
+    rounding = 4 * torch.finfo(h.dtype).eps * value0.abs()
+    low, high = torch.zeros_like(slope0), torch.full_like(slope0, torch.inf)
+    slope_low, slope_high = slope0, torch.full_like(slope0, torch.nan)
+    done = slope0 >= 0
+    t = torch.where(done, 0.0, torch.ones_like(slope0))
+    for _ in range(max_trials):
+        loss, loss_gradient = risk.loss(h + t[..., None] * k)
+        value = loss + risk.lam / 2 * (QQ + 2 * t * QD + t**2 * DD)
+        slope = _dot(loss_gradient, k) + risk.lam * (QD + t * DD)
+        sufficient = value <= value0 + c1 * t * slope0 + rounding
+        done = done | (sufficient & (slope.abs() <= -c2 * slope0))
+        if done.all():
+            break
+        raise_low = ~done & sufficient & (slope < 0)
+        drop_high = ~done & ~raise_low
+        low, slope_low = torch.where(raise_low, t, low), torch.where(raise_low, slope, slope_low)
+        high, slope_high = torch.where(drop_high, t, high), torch.where(drop_high, slope, slope_high)
+        width = high - low
+        fraction = (slope_low / (slope_low - slope_high)).nan_to_num(0.5)
+        fraction = torch.where(slope_high > 0, fraction, 0.5).clamp(0.1, 0.9)
+        trial = torch.where(high.isinf(), 4 * t, low + fraction * width)
+        t = torch.where(done, t, trial)
+    if not done.all():
+        t = torch.where(done, t, 0)
+        loss, loss_gradient = risk.loss(h + t[..., None] * k)
+    return t, loss, loss_gradient

@@ -1,0 +1,75 @@
+"""Drawing the data of Part I: the target Q*, tokens and their targets, reproducibly.
+
+A seed and the name of a part fix the random stream. Hence the same seed gives the same Q*, the same training tokens
+and the same fresh samples whatever is trained on them; at larger alpha the training set only grows.
+"""
+
+from numbers import Integral
+from typing import NamedTuple
+
+import numpy as np
+
+from attn_lib.simulation.attention import teacher_attention
+
+__all__ = ["Sample", "draw_sample", "draw_target", "generator"]
+
+STREAMS = ("target", "train", "test", "start")
+
+
+class Sample(NamedTuple):
+    """Tokens x (n, 2, d) and the mixing matrices T (n, 2, 2) of their targets y = T x."""
+
+    x: np.ndarray
+    T: np.ndarray
+
+
+def generator(seed, stream):
+    """Random generator of one stream ("target", "train", "test" or "start") of a seed.
+
+    Raises
+    ------
+    ValueError
+        seed is not an integer >= 0, or the stream is unknown.
+    """
+    if not isinstance(seed, Integral) or isinstance(seed, bool) or seed < 0:
+        raise ValueError(f"seed = {seed!r}: must be an integer >= 0")
+    if stream not in STREAMS:
+        raise ValueError(f"stream = {stream!r}: must be one of {STREAMS}")
+    return np.random.default_rng([STREAMS.index(stream), int(seed)])
+
+
+def draw_target(d, seed):
+    """Target Q* ~ N(0, I_d) of a seed, shape (d,)."""
+    return generator(seed, "target").standard_normal(d)
+
+
+def draw_sample(problem, Q_star, *, n, seed, stream="train"):
+    r"""Draw n samples: tokens :math:`x_\ell\sim N(0,\sigma^2 I_d)` and the matrices T of :math:`y = T x`.
+
+    Parameters
+    ----------
+    problem : PositionalSemantic
+    Q_star : array (d,)
+        Target, as drawn by :func:`draw_target`.
+    n : int
+        Number of samples; the first samples of a larger n are those of a smaller one.
+    seed : int
+        As for the target; >= 0.
+    stream : str
+        "train", or "test" for fresh samples, independent of the training set.
+
+    Returns
+    -------
+    Sample
+        x (n, 2, d) and T (n, 2, 2).
+
+    Examples
+    --------
+    >>> from attn_lib.problems import PositionalSemantic
+    >>> sample = draw_sample(PositionalSemantic(alpha=1.5, omega=0.3), draw_target(100, 0), n=5, seed=0)
+    >>> sample.x.shape, sample.T.shape
+    ((5, 2, 100), (5, 2, 2))
+    """
+    x = generator(seed, stream).standard_normal((n, 2, len(Q_star)))
+    x *= problem.sigma
+    return Sample(x, teacher_attention(problem, x, Q_star))
