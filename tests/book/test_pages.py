@@ -9,7 +9,7 @@ from bs4 import BeautifulSoup
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 HTML = ROOT / "_build" / "html"
-GENERATED = {"genindex.html", "py-modindex.html", "search.html", "index.html"}
+GENERATED = {"genindex.html", "py-modindex.html", "search.html", "index.html", "prf-prf.html"}
 FOUND = [*HTML.glob("*.html"), *(HTML / "book").rglob("*.html")]
 SOUP = {page: BeautifulSoup(page.read_text(), "html.parser") for page in sorted(FOUND)}
 PAGES = [pytest.param(page, id=page.relative_to(HTML).as_posix()) for page in SOUP]
