@@ -18,7 +18,7 @@ $(ENV): requirements.txt pyproject.toml
 	  echo "If a newer one is installed, name it: make PYTHON=python3.12"; exit 1; }
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --requirement requirements.txt
-	$(BIN)/python -m pip install --quiet --no-deps --editable .
+	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
 	@touch $@
 
 # A failed build drops what Sphinx remembers of the pages, so that the next one warns again; executed cells are kept.
