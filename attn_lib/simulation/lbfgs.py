@@ -2,11 +2,13 @@ r"""Batched L-BFGS for ridge-penalised risks of linear fields,
 
 .. math:: F(Q) = \mathrm{loss}(h) + (\lambda/2)|Q|^2, \qquad h = X Q \ \text{linear in } Q.
 
-Each run of the batch has its own step length, its own curvature history and its own stopping; a stopped run is frozen
-while the others go on. (``torch.optim.LBFGS`` sees a batch as one long vector: one step length, one stopping.)
+Each run of the batch has its own step length, its own curvature history and its own stopping; a stopped run
+is frozen while the others go on. (``torch.optim.LBFGS`` sees a batch as one long vector: one step length, one
+stopping.)
 
-Because fields are linear, h(Q + t D) = h(Q) + t h(D): an iteration costs one product with X, for h(D), and one
-with its transpose, for the new gradient. The line search in between works on fields alone, so it may be accurate.
+Because fields are linear, h(Q + t D) = h(Q) + t h(D): an iteration costs one product with X, for h(D), and
+one with its transpose, for the new gradient. The line search in between works on fields alone, so it can
+afford to be accurate.
 """
 
 from typing import NamedTuple, Protocol
@@ -28,7 +30,7 @@ class LinearFieldRisk(Protocol):
         """Transposed product X^T g, shape (*batch, D)."""
 
     def loss(self, h):
-        """Loss (*batch) without the ridge penalty, and its gradient with respect to the fields (*batch, N)."""
+        """Loss without the ridge penalty, shape (*batch), and its gradient in the fields, (*batch, N)."""
 
 
 class Minimum(NamedTuple):
@@ -42,7 +44,7 @@ class Minimum(NamedTuple):
 
 
 def minimise(risk, Q, *, tolerance, max_iter, memory=10):
-    """Minimise F from Q until the gradient norm is at most tolerance.
+    """Minimise F from Q until the gradient norm is at most tolerance, every run on its own.
 
     Parameters
     ----------
@@ -50,10 +52,10 @@ def minimise(risk, Q, *, tolerance, max_iter, memory=10):
     Q : tensor (*batch, D)
         Start of every run.
     tolerance : float
-        On the Euclidean norm of the gradient of F, for every run.
+        On the Euclidean norm of the gradient of F.
     max_iter : int
-        Iterations after which the remaining runs are returned with converged = False; likewise a run whose
-        line search finds no decrease, which happens at the rounding floor.
+        A run that needs more is returned with converged = False; so is one whose line search fails, which
+        happens at the rounding floor.
     memory : int
         Number of past steps that shape the search direction.
 
@@ -93,7 +95,7 @@ def _dot(a, b):
 
 
 def _inverse_hessian(history, gradient):
-    """Two-loop recursion. A frozen run has null steps: its pairs get weight 0."""
+    """Two-loop recursion. A frozen run takes null steps: such pairs get weight 0."""
     direction, pairs = gradient, []
     for s, y in reversed(history):
         sy = _dot(s, y)
@@ -115,8 +117,9 @@ def _line_search(risk, Q, D, h, k, loss, loss_gradient, *, c1=1e-4, c2=0.5, max_
     """Step t > 0 with the strong Wolfe conditions, by bracketing; products with X are not needed.
 
     The bracket (low, high) keeps two facts: at low the decrease is sufficient and the slope negative; at high
-    one of them fails. A strong Wolfe point therefore always lies inside. Trials are secant steps on the slope,
-    kept away from the ends. Returns t (0 if no decrease was found), loss and gradient at the new fields.
+    one of them fails. A strong Wolfe point therefore always lies inside. Trials are secant steps on the
+    slope, kept away from the ends. Returns t (0 if no such point was found, or if D is null), and the loss
+    and its gradient in the fields at h + t k.
     """
     QD, DD, QQ = _dot(Q, D), _dot(D, D), _dot(Q, Q)
     value0 = loss + risk.lam / 2 * QQ

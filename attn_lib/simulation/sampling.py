@@ -1,7 +1,8 @@
-"""Drawing the data of Part I: the target Q*, tokens and their targets, reproducibly.
+"""Drawing the data of Part I: the target Q*, tokens and the mixing matrices of their targets.
 
-A seed and the name of a part fix the random stream. Hence the same seed gives the same Q*, the same training tokens
-and the same fresh samples whatever is trained on them; at larger alpha the training set only grows.
+A seed and the name of a stream fix all random numbers. The same seed therefore gives the same Q*, the same
+training tokens and the same fresh samples whatever is trained on them, and at a larger alpha the training set
+only grows.
 """
 
 from numbers import Integral
@@ -24,22 +25,21 @@ class Sample(NamedTuple):
 
 
 def generator(seed, stream):
-    """Random generator of one stream ("target", "train", "test" or "start") of a seed.
+    """Random generator of one stream of a seed: "target", "train", "test" or "start".
 
     Raises
     ------
     ValueError
         seed is not an integer >= 0, or the stream is unknown.
     """
-    if not isinstance(seed, Integral) or isinstance(seed, bool) or seed < 0:
-        raise ValueError(f"seed = {seed!r}: must be an integer >= 0")
-    if stream not in STREAMS:
-        raise ValueError(f"stream = {stream!r}: must be one of {STREAMS}")
+    require(is_integer(seed) and seed >= 0, "seed", seed, "an integer >= 0")
+    require(stream in STREAMS, "stream", stream, f"one of {STREAMS}")
     return np.random.default_rng([STREAMS.index(stream), int(seed)])
 
 
 def draw_target(d, seed):
     """Target Q* ~ N(0, I_d) of a seed, shape (d,)."""
+    require(is_integer(d) and d >= 2, "d", d, "an integer >= 2")
     return generator(seed, "target").standard_normal(d)
 
 
@@ -52,9 +52,9 @@ def draw_sample(problem, Q_star, *, n, seed, stream="train"):
     Q_star : array (d,)
         Target, as drawn by :func:`draw_target`.
     n : int
-        Number of samples; the first samples of a larger n are those of a smaller one.
+        Number of samples, >= 1; the first samples of a larger n are those of a smaller one.
     seed : int
-        As for the target; >= 0.
+        >= 0.
     stream : str
         "train", or "test" for fresh samples, independent of the training set.
 
@@ -66,10 +66,21 @@ def draw_sample(problem, Q_star, *, n, seed, stream="train"):
     Examples
     --------
     >>> from attn_lib.problems import PositionalSemantic
-    >>> sample = draw_sample(PositionalSemantic(alpha=1.5, omega=0.3), draw_target(100, 0), n=5, seed=0)
+    >>> problem = PositionalSemantic(alpha=1.5, omega=0.3)
+    >>> sample = draw_sample(problem, draw_target(100, seed=0), n=5, seed=0)
     >>> sample.x.shape, sample.T.shape
     ((5, 2, 100), (5, 2, 2))
     """
+    require(is_integer(n) and n >= 1, "n", n, "an integer >= 1")
     x = generator(seed, stream).standard_normal((n, 2, len(Q_star)))
     x *= problem.sigma
     return Sample(x, teacher_attention(problem, x, Q_star))
+
+
+def require(ok, name, value, allowed):
+    if not ok:
+        raise ValueError(f"{name} = {value!r}: must be {allowed}")
+
+
+def is_integer(value):
+    return isinstance(value, Integral) and not isinstance(value, bool)
