@@ -24,7 +24,7 @@ from attn_lib.simulation.sampling import draw_sample, draw_target, generator, is
 
 __all__ = ["START_SCALES", "Settings", "TrainedAttention", "train_positional_semantic"]
 
-# Several minima lie near each branch. A start close to 0 follows the branch best; the larger scales find minima
+# Several minima lie near each branch. A start close to 0 follows the branch best; larger scales find minima
 # that it misses. (Most runs from 1_d itself are trapped in a minimum that is higher by several percent.)
 START_SCALES = {"semantic": (0.05, 1.0), "positional": (0.05, 0.25, 0.5), "random": (1.0,)}
 
@@ -50,8 +50,8 @@ class Settings(NamedTuple):
 class TrainedAttention:
     r"""Minima reached by :func:`train_positional_semantic`: arrays with one entry per seed.
 
-    Q and -Q are the same layer, so overlaps are given as absolute values: one that vanishes in theory reads as
-    a positive number of order 1/sqrt(d). Q itself has the sign that makes its larger overlap (m against
+    Q and -Q are the same layer, so overlaps are given as absolute values: one that vanishes in theory reads
+    as a positive number of order 1/sqrt(d). Q itself has the sign that makes its larger overlap (m against
     theta/sigma**2) positive.
 
     Parameters
@@ -155,8 +155,8 @@ def train_positional_semantic(
 
     Accuracy
     --------
-    At the default tolerance the large overlaps are within about 1e-5 (relative) of those at the minimum, losses
-    within 1e-9.
+    At the default tolerance the large overlaps are within about 1e-5 (relative) of those at the minimum, and
+    losses within 1e-9.
 
     Source
     ------

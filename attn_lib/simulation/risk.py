@@ -66,7 +66,7 @@ class AttentionRisk:
 
 
 def _parabolas(T, gram):
-    """Coefficients b (n, 2), c (n, 2), g (n, 1); row l is T_l x - t_other - a_l (t_l - t_other), t = x + p."""
+    """b, c (n, 2), g (n, 1): row l of the error is T_l x - t_other - a_l (t_l - t_other), t = x + p."""
     own, other = [0, 1], [1, 0]
     TT = np.einsum("nlk,nkj,nlj->nl", T, gram.xx, T)
     Tt = T @ gram.xt
