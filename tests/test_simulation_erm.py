@@ -142,6 +142,7 @@ def test_identity_seeds_in_a_batch_are_seeds_one_by_one(monkeypatch):
     together = train(seeds=range(5))
     np.testing.assert_array_equal(alone.seeds, together.seeds)
     np.testing.assert_array_equal(alone.Q_star, together.Q_star)
+    # rtol and atol: products are rounded differently in a batch, then amplified along the path to the tolerance
     for name in ("train_loss", "test_error", "q", "m", "theta"):
         np.testing.assert_allclose(getattr(together, name), getattr(alone, name), rtol=1e-6, atol=1e-9)
 
@@ -152,6 +153,15 @@ def test_agrees_with_float32():
     # float32 carries 7 digits; a gradient of 1e-3 leaves overlaps 1e-3 of their scale away
     np.testing.assert_allclose(single.train_loss, double.train_loss, rtol=1e-4, atol=0)
     np.testing.assert_allclose(single.theta, double.theta, rtol=1e-2, atol=1e-3)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here")
+def test_agrees_with_gpu():
+    cpu, gpu = train(start="positional"), train(start="positional", device="cuda")
+    np.testing.assert_array_equal(gpu.Q_star, cpu.Q_star)
+    # rtol and atol: two runs that end within the tolerance of one minimum
+    for name in ("train_loss", "test_error", "q", "m", "theta"):
+        np.testing.assert_allclose(getattr(gpu, name), getattr(cpu, name), rtol=1e-4, atol=1e-6)
 
 
 def test_identity_a_run_cut_short_is_reported():

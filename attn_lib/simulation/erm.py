@@ -62,9 +62,10 @@ class TrainedAttention:
     train_loss : array (seed,)
         Minimum of the risk, divided by d.
     test_error, test_error_se : array (seed,)
-        Mean of |y - f|**2/(2d) over fresh samples, and its standard error at fixed Q.
+        Mean of :math:`|y - f|^2/(2d)` over fresh samples, and its standard error at fixed Q.
     q, m, theta : array (seed,)
-        Overlaps sigma**2 |Q|**2/d, |1_d.Q|/d and sigma**2 |Q.Q*|/d.
+        Overlaps :math:`q = \sigma^2|Q|^2/d`, :math:`m = |1_d\cdot Q|/d` and
+        :math:`\theta = \sigma^2|Q\cdot Q^\star|/d`.
     gradient_norm, n_iter, converged : array (seed,)
         Norm of the gradient divided by lam sqrt(d); iterations; whether the tolerance was reached.
     scale : array (seed,)

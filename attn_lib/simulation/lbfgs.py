@@ -19,22 +19,22 @@ __all__ = ["LinearFieldRisk", "Minimum", "minimise"]
 
 
 class LinearFieldRisk(Protocol):
-    """What :func:`minimise` asks of a batch of risks. Q is (*batch, D), fields are (*batch, N)."""
+    """What :func:`minimise` asks of a batch of risks. Q is (..., D), fields are (..., N)."""
 
     lam: float
 
     def fields(self, Q):
-        """Fields h = X Q, shape (*batch, N)."""
+        """Fields h = X Q, shape (..., N)."""
 
     def adjoint(self, g):
-        """Transposed product X^T g, shape (*batch, D)."""
+        """Transposed product X^T g, shape (..., D)."""
 
     def loss(self, h):
-        """Loss without the ridge penalty, shape (*batch), and its gradient in the fields, (*batch, N)."""
+        """Loss without the ridge penalty, shape (...), and its gradient in the fields, (..., N)."""
 
 
 class Minimum(NamedTuple):
-    """Last iterate of every run: Q (*batch, D); the rest has shape (*batch)."""
+    """Last iterate of every run: Q (..., D); the rest has shape (...)."""
 
     Q: torch.Tensor
     value: torch.Tensor
@@ -49,7 +49,7 @@ def minimise(risk, Q, *, tolerance, max_iter, memory=10):
     Parameters
     ----------
     risk : LinearFieldRisk
-    Q : tensor (*batch, D)
+    Q : tensor (..., D)
         Start of every run.
     tolerance : float
         On the Euclidean norm of the gradient of F.

@@ -54,7 +54,7 @@ class AttentionRisk:
         return (g @ self.tokens) * self.x_scale + (g @ self.p)[..., None]
 
     def loss(self, h):
-        """Sum over samples of |y - f|**2/(2d), shape (set, run), and its gradient with respect to h."""
+        r"""Sum over samples of :math:`|y - f|^2/(2d)`, shape (set, run), and its gradient in the fields."""
         h = h.unflatten(-1, (-1, 2))
         other = h.flip(-1)
         a = torch.sigmoid(h * (h - other))
