@@ -142,7 +142,7 @@ def test_identity_seeds_in_a_batch_are_seeds_one_by_one(monkeypatch):
     together = train(seeds=range(5))
     np.testing.assert_array_equal(alone.seeds, together.seeds)
     np.testing.assert_array_equal(alone.Q_star, together.Q_star)
-    # rtol and atol: products are rounded differently in a batch, then amplified along the path to the tolerance
+    # rtol and atol: products are rounded differently in a batch, which is amplified along the path
     for name in ("train_loss", "test_error", "q", "m", "theta"):
         np.testing.assert_allclose(getattr(together, name), getattr(alone, name), rtol=1e-6, atol=1e-9)
 
