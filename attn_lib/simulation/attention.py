@@ -29,7 +29,16 @@ SIGNS = np.array([1.0, -1.0])  # s_l, so that p_l = s_l 1_d/sqrt(d)
 
 
 def positions(d):
-    """Positional encodings p, shape (2, d): p_1 = -p_2 = 1_d/sqrt(d), each of norm 1."""
+    """Positional encodings p_1 = -p_2 = 1_d/sqrt(d), each of norm 1.
+
+    Parameters
+    ----------
+    d : int
+
+    Returns
+    -------
+    array (2, d)
+    """
     return np.outer(SIGNS, np.full(d, d**-0.5))
 
 
@@ -91,7 +100,16 @@ class GramMatrices(NamedTuple):
 
 
 def gram_matrices(x):
-    """Gram matrices of raw tokens x (n, 2, d) and encoded tokens x + p, without forming x + p."""
+    """Gram matrices of raw tokens x and encoded tokens x + p, without forming x + p.
+
+    Parameters
+    ----------
+    x : array (n, 2, d)
+
+    Returns
+    -------
+    GramMatrices
+    """
     d = x.shape[-1]
     xx = x @ np.swapaxes(x, 1, 2) / d
     xp = _fields(x, np.ones(d))[:, :, None] * SIGNS / d  # x_l.p_k/d

@@ -17,10 +17,11 @@ import torch
 from tqdm import tqdm
 
 from attn_lib.problems import PositionalSemantic
+from attn_lib.simulation._checks import is_integer, require
 from attn_lib.simulation.attention import gram_matrices, squared_error, student_attention
 from attn_lib.simulation.lbfgs import minimise
 from attn_lib.simulation.risk import AttentionRisk
-from attn_lib.simulation.sampling import draw_sample, draw_target, generator, is_integer, require
+from attn_lib.simulation.sampling import draw_sample, draw_target, generator
 
 __all__ = ["START_SCALES", "Settings", "TrainedAttention", "train_positional_semantic"]
 

@@ -5,11 +5,11 @@ training tokens and the same fresh samples whatever is trained on them, and at a
 only grows.
 """
 
-from numbers import Integral
 from typing import NamedTuple
 
 import numpy as np
 
+from attn_lib.simulation._checks import is_integer, require
 from attn_lib.simulation.attention import teacher_attention
 
 __all__ = ["Sample", "draw_sample", "draw_target", "generator"]
@@ -25,7 +25,19 @@ class Sample(NamedTuple):
 
 
 def generator(seed, stream):
-    """Random generator of one stream of a seed: "target", "train", "test" or "start".
+    """Random generator of one stream of a seed.
+
+    Parameters
+    ----------
+    seed : int
+        >= 0.
+    stream : str
+        "target", "train", "test" or "start".
+
+    Returns
+    -------
+    numpy.random.Generator
+        A new one, at the beginning of the stream.
 
     Raises
     ------
@@ -38,7 +50,19 @@ def generator(seed, stream):
 
 
 def draw_target(d, seed):
-    """Target Q* ~ N(0, I_d) of a seed, shape (d,)."""
+    """Draw the target Q* ~ N(0, I_d) of a seed.
+
+    Parameters
+    ----------
+    d : int
+        >= 2.
+    seed : int
+        >= 0.
+
+    Returns
+    -------
+    array (d,)
+    """
     require(is_integer(d) and d >= 2, "d", d, "an integer >= 2")
     return generator(seed, "target").standard_normal(d)
 
@@ -75,12 +99,3 @@ def draw_sample(problem, Q_star, *, n, seed, stream="train"):
     x = generator(seed, stream).standard_normal((n, 2, len(Q_star)))
     x *= problem.sigma
     return Sample(x, teacher_attention(problem, x, Q_star))
-
-
-def require(ok, name, value, allowed):
-    if not ok:
-        raise ValueError(f"{name} = {value!r}: must be {allowed}")
-
-
-def is_integer(value):
-    return isinstance(value, Integral) and not isinstance(value, bool)
