@@ -1,0 +1,1 @@
+"""Predictions in the limit of high dimension: numpy and scipy only, no simulation, no torch."""

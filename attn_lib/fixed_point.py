@@ -1,0 +1,95 @@
+"""Fixed points of smooth maps by Anderson acceleration, with honest failure."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+__all__ = ["ConvergenceError", "FixedPoint", "anderson"]
+
+
+class ConvergenceError(RuntimeError):
+    """A solver stopped before its tolerance; ``partial`` says how far it got."""
+
+    def __init__(self, message, partial=None):
+        super().__init__(message)
+        self.partial = partial
+
+
+class FixedPoint(NamedTuple):
+    """Point, its undamped residual max|F(x) - x| and the number of evaluations of F."""
+
+    x: np.ndarray
+    residual: float
+    n_iter: int
+
+
+def anderson(F, x, *, tol, max_iter=100, memory=4, warm_up=0, max_step=0.7, stop=None):
+    r"""Solve :math:`x = F(x)` by Anderson acceleration (type II).
+
+    The next point mixes the last images so that the same mixture of residuals
+    :math:`r_i = F(x_i) - x_i` is smallest in least squares.
+
+    Parameters
+    ----------
+    F : callable
+        Maps an array of shape (n,) to one; may raise FloatingPointError where it is undefined, which halves the step.
+    x : array, shape (n,)
+        Starting point; logarithms of positive unknowns keep them positive.
+    tol : float
+        Largest allowed undamped residual max|F(x) - x|.
+    warm_up : int
+        Number of plain steps, damped with weight 1/2 on the old value, before the acceleration starts.
+    max_step : float
+        Largest change of one unknown in one step.
+    stop : callable, optional
+        Called with each x; a true answer ends the iteration at x (used to notice a branch that collapses).
+
+    Returns
+    -------
+    FixedPoint
+
+    Raises
+    ------
+    ConvergenceError
+        After max_iter evaluations above the tolerance; ``partial`` is the best FixedPoint seen.
+
+    Source
+    ------
+    Walker and Ni, SIAM J. Numer. Anal. 49 (2011) 1715.
+
+    Examples
+    --------
+    >>> anderson(np.cos, np.array([1.0]), tol=1e-12).x.round(9)
+    array([0.739085133])
+    """
+    x = np.array(x, dtype=float)
+    points, images = [], []
+    best = FixedPoint(x, np.inf, 0)
+    for n_iter in range(1, max_iter + 1):
+        try:
+            image = F(x)
+        except FloatingPointError:
+            if not points:
+                raise
+            x = (x + points[-1]) / 2
+            continue
+        residual = float(np.abs(image - x).max())
+        if residual < best.residual:
+            best = FixedPoint(x, residual, n_iter)
+        if residual <= tol or (stop is not None and stop(x)):
+            return FixedPoint(x, residual, n_iter)
+        points, images = [*points[-memory:], x], [*images[-memory:], image]
+        step = (image - x) / 2 if n_iter <= warm_up else _mixed(points, images) - x
+        x = x + step * min(1.0, max_step / np.abs(step).max())
+    raise ConvergenceError(
+        f"no fixed point after {max_iter} evaluations: residual {best.residual:.1e}, tolerance {tol:.1e}", best
+    )
+
+
+def _mixed(points, images):
+    images = np.array(images)
+    residuals = images - np.array(points)
+    if len(points) == 1:
+        return images[-1]
+    weights = np.linalg.lstsq(np.diff(residuals, axis=0).T, residuals[-1], rcond=1e-10)[0]
+    return images[-1] - weights @ np.diff(images, axis=0)

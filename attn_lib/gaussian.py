@@ -1,0 +1,47 @@
+"""Averages over independent standard Gaussians by the midpoint rule on a ball.
+
+For an analytic integrand under a Gaussian weight the equidistant rule converges as fast as Gauss-Hermite, and it is
+calmer at a kink; halving the step is then a fair test of the error.
+"""
+
+import numpy as np
+
+__all__ = ["gaussian_ball"]
+
+
+def gaussian_ball(step, radius, positive):
+    r"""Nodes and weights for :math:`E f(x)`, x standard Gaussian in ``len(positive)`` dimensions.
+
+    Parameters
+    ----------
+    step : float
+        Distance of neighbouring nodes, > 0; nodes sit at odd multiples of step / 2.
+    radius : float
+        Nodes further than this from the origin are left out.
+    positive : sequence of bool
+        True for a dimension of which only x > 0 is kept, with doubled weight (the caller knows that the
+        average allows it: f is invariant under a reflection that flips the sign of x).
+
+    Returns
+    -------
+    x : ndarray, shape (dimension, N)
+    weight : ndarray, shape (N,)
+        Sums to 1 up to the tail beyond the radius.
+
+    Accuracy
+    --------
+    In 3 dimensions the tail beyond radius 5, 6, 7 weighs 1.5e-5, 7e-8, 1.4e-10; a kink of order k in f costs step^(k+1).
+
+    Examples
+    --------
+    >>> x, weight = gaussian_ball(0.5, 6, [True, False])
+    >>> float(round((weight * x[0] ** 2 * x[1] ** 4).sum(), 5))
+    3.0
+    """
+    count = int(np.ceil(radius / step))
+    half = (np.arange(count) + 0.5) * step
+    axes = [half if only_positive else np.concatenate([-half[::-1], half]) for only_positive in positive]
+    x = np.stack(np.meshgrid(*axes, indexing="ij")).reshape(len(axes), -1)
+    x = x[:, (x**2).sum(axis=0) < radius**2]
+    weight = np.exp(-(x**2).sum(axis=0) / 2) * (step / np.sqrt(2 * np.pi)) ** len(axes) * 2.0 ** sum(positive)
+    return x, weight
