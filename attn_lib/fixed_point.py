@@ -23,7 +23,7 @@ class FixedPoint(NamedTuple):
     n_iter: int
 
 
-def anderson(F, x, *, tol, max_iter=100, memory=4, warm_up=0, max_step=0.7, stop=None):
+def anderson(F, x, *, tol, max_iter=100, memory=3, warm_up=0, max_step=0.7, stop=None):
     r"""Solve :math:`x = F(x)` by Anderson acceleration (type II).
 
     The next point mixes the last images so that the same mixture of residuals

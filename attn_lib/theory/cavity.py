@@ -6,11 +6,17 @@ The teacher fields :math:`h^\star\sim N(0,\rho I_2)` are drawn first, then the c
 
     w = m\,s + (\theta/\rho)\,h^\star + \sqrt{q-\theta^2/\rho}\;\zeta, \qquad z = \mathrm{prox}(w), \qquad g = (z-w)/V,
 
-in the coordinates u, v of :mod:`attn_lib.proximal`. Three integrals (:math:`h^\star_u, h^\star_v, \zeta_v`) are
-midpoint sums. The fourth, over :math:`w_u`, crosses the jump of the prox. It is taken along the curve
-:math:`z(u) = (u, v(u))` on which :math:`w_v` is constant: there :math:`w_u(u)` is explicit and smooth, no prox
-needs to be solved, and where :math:`w_u(u)` folds back, the two points of equal Moreau value (Maxwell's rule) cut
-out exactly the part that is no global minimum.
+in the coordinates u, v of :mod:`attn_lib.proximal`. Four integrals, each by the rule that suits it:
+
+- over :math:`w_u`, across the jump of the prox, along the curve :math:`z(u) = (u, v(u))` of constant :math:`w_v`:
+  there :math:`w_u(u)` is explicit and smooth, no prox needs to be solved, and where :math:`w_u(u)` folds back, the two
+  points of equal Moreau value (Maxwell's rule) cut out exactly the part that is no global minimum;
+- over :math:`h^\star_u`, Gauss-Legendre in two pieces that meet where the fold is born. At w = 0 it exists if
+
+  .. math:: V\sigma^2\,(T_{11}-T_{22})^2/4 + T_{11} + T_{22} - 1 > 1/(V\sigma^2),
+
+  the sign of the Hessian of the Moreau objective at z = 0; the averages have a kink there;
+- over :math:`h^\star_v` and :math:`\zeta_v`, midpoint sums: the integrand is nearly smooth.
 """
 
 from dataclasses import dataclass
@@ -27,15 +33,31 @@ __all__ = ["Averages", "Rule", "cavity_averages"]
 
 @dataclass(frozen=True, kw_only=True)
 class Rule:
-    """Settings of the quadrature: midpoint step, cut-off radius (both in standard deviations), points per smooth piece."""
+    """Settings of the quadrature.
 
+    Attributes
+    ----------
+    n_teacher, n_inner : int
+        Gauss-Legendre points per piece over h*_u and over w_u.
+    step : float
+        Midpoint step over h*_v and zeta_v, in standard deviations.
+    radius : float
+        Cut-off of every Gaussian, in standard deviations.
+    """
+
+    n_teacher: int
+    n_inner: int
     step: float
     radius: float
-    n_inner: int
 
     def refined(self):
-        """The next finer rule: three half steps for two, further out, more points per piece."""
-        return Rule(step=self.step / 1.5, radius=self.radius + 0.25, n_inner=self.n_inner + 3)
+        """The next finer rule: 7/5 of the points in each direction, and further out."""
+        return Rule(
+            n_teacher=-(-self.n_teacher * 7 // 5),
+            n_inner=-(-self.n_inner * 7 // 5),
+            step=self.step * 5 / 7,
+            radius=self.radius + 0.5,
+        )
 
 
 class Averages(NamedTuple):
@@ -60,7 +82,7 @@ def cavity_averages(problem, overlaps, rule, block=1500):
     ----------
     problem : PositionalSemantic
     overlaps : Overlaps
-        (q, m, theta, V) with q - theta**2 / rho > 0 and V > 0.
+        (q, m, theta, V) with q - theta**2 / rho > 0, V > 0 and m = 0 or theta = 0 (which makes the average even in h*).
     rule : Rule
     block : int
         Number of (h*, zeta_v) nodes handled at a time, sized for the processor's cache.
@@ -69,15 +91,56 @@ def cavity_averages(problem, overlaps, rule, block=1500):
     -------
     Averages
     """
-    # h* -> -h* with w -> -w leaves the average when m = 0; h* -> -h* alone does when theta = 0;
-    # exchanging the two tokens (h*_v, w_v -> -) does when both tokens have the same target.
-    even = overlaps.m == 0 or overlaps.theta == 0
-    exchangeable = problem.A[0][0] == problem.A[1][1]
-    nodes, weight = gaussian_ball(rule.step, rule.radius, [even, exchangeable, False])
+    if overlaps.m and overlaps.theta:
+        raise ValueError(f"m = {overlaps.m!r}, theta = {overlaps.theta!r}: one of them must be 0")
+    nodes, weight = _nodes(problem, overlaps.V, rule)
     total = np.zeros(len(Averages._fields))
     for start in range(0, weight.size, block):
         total += _block(problem, overlaps, rule, nodes[:, start : start + block], weight[start : start + block])
     return Averages(*map(float, total))
+
+
+def _nodes(problem, V, rule):
+    """Standardised (h*_u, h*_v, zeta_v), shape (3, N), and weights; h*_u > 0 stands for both signs."""
+    # Exchanging the two tokens (h*_v, w_v -> -) leaves the average when both have the same target.
+    exchangeable = problem.A[0][0] == problem.A[1][1]
+    (star_v, zeta_v), weight = gaussian_ball(rule.step, rule.radius, [exchangeable, False])
+    birth = _fold_birth(problem, V, star_v, rule.radius)
+    x, piece = leggauss(rule.n_teacher)
+    edges = np.stack([np.zeros_like(birth), birth, np.full_like(birth, rule.radius)])
+    half = np.diff(edges, axis=0)[:, :, None] / 2
+    star_u = (edges[:-1, :, None] + half * (1 + x)).transpose(1, 0, 2).reshape(birth.size, -1)
+    weight_u = (half * piece).transpose(1, 0, 2).reshape(birth.size, -1)
+    weight_u = weight_u * np.exp(-(star_u**2) / 2) * np.sqrt(2 / np.pi)
+    nodes = np.stack([star_u, *(np.broadcast_to(y[:, None], star_u.shape) for y in (star_v, zeta_v))])
+    inside = (nodes**2).sum(axis=0) < rule.radius**2
+    return nodes[:, inside], (weight[:, None] * weight_u)[inside]
+
+
+def _target(problem, star_u, star_v):
+    S11, S22 = attention_diagonal(star_u, star_v)
+    (A11, _), (_, A22) = problem.A
+    return (1 - problem.omega) * S11 + problem.omega * A11, (1 - problem.omega) * S22 + problem.omega * A22
+
+
+def _fold_birth(problem, V, star_v, radius):
+    """Smallest standardised h*_u > 0 at which the fold appears or disappears; radius / 3 where there is none."""
+    strength = V * problem.sigma**2
+
+    def excess(star_u):
+        T11, T22 = _target(problem, np.sqrt(problem.rho) * star_u, np.sqrt(problem.rho) * star_v[:, None])
+        return strength * (T11 - T22) ** 2 / 4 + T11 + T22 - 1 - 1 / strength
+
+    grid = np.linspace(0, radius, 100)
+    changes = np.diff(excess(grid) > 0, axis=1)
+    first = changes.argmax(axis=1)
+    low, high = grid[first], grid[first + 1]
+    rising = excess(high[:, None])[:, 0] > 0
+    for _ in range(40):
+        middle = (low + high) / 2
+        beyond = (excess(middle[:, None])[:, 0] > 0) == rising
+        low, high = np.where(beyond, low, middle), np.where(beyond, middle, high)
+    return np.where(changes.any(axis=1), high, radius / 3)
 
 
 def _block(problem, overlaps, rule, nodes, weight):
@@ -85,9 +148,7 @@ def _block(problem, overlaps, rule, nodes, weight):
     sigma, rho = problem.sigma, problem.rho
     spread = np.sqrt(q - theta**2 / rho)
     star_u, star_v = np.sqrt(rho) * nodes[:2]
-    S11, S22 = attention_diagonal(star_u, star_v)
-    T11 = (1 - problem.omega) * S11 + problem.omega * problem.A[0][0]
-    T22 = (1 - problem.omega) * S22 + problem.omega * problem.A[1][1]
+    T11, T22 = _target(problem, star_u, star_v)
     mean_u = np.sqrt(2) * m + theta / rho * star_u
     w_v = theta / rho * star_v + spread * nodes[2]
 
@@ -167,7 +228,7 @@ class _Line:
                 return u, v, u + self.V * l_u, slope, half * weight
             low, high = np.where(excess < 0, v, low), np.where(excess > 0, v, high)
             v = v - excess / (1 + self.V * l_vv)
-            v = np.where((v > low) & (v < high), v, (low + high) / 2)
+            v = np.where((v >= low) & (v <= high), v, (low + high) / 2)
         raise FloatingPointError(f"curve of constant w_v: no root for v at V = {self.V:.3g}")
 
     def tie(self, u, v, w_u, falling):

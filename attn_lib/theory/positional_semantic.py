@@ -28,8 +28,8 @@ from attn_lib.theory.cavity import Rule, cavity_averages
 __all__ = ["Hats", "LinearBaseline", "Overlaps", "Solution", "linear_baseline", "solve"]
 
 STARTS = ("positional", "semantic", "uninformed")
-_COARSE = Rule(step=0.9, radius=5.25, n_inner=12)
-_MAX_REFINEMENTS = 6
+_COARSE = Rule(n_teacher=9, n_inner=12, step=0.9, radius=5.5)
+_MAX_RULES = 5
 
 
 class Overlaps(NamedTuple):
@@ -114,7 +114,7 @@ def solve(problem, start="semantic", *, accuracy=1e-4, guess=None):
     start : {"semantic", "positional", "uninformed"}
         Branch: theta > 0 and m = 0; m > 0 and theta = 0; or both zero.
     accuracy : float
-        Largest relative quadrature error wanted for q, m, theta, V, train loss and test error, in [1e-7, 1e-2].
+        Largest relative quadrature error wanted for q, m, theta, V, train loss and test error, in [1e-8, 1e-2].
     guess : Overlaps, optional
         Where to begin, for instance the solution at a neighbouring alpha.
 
@@ -148,11 +148,11 @@ def solve(problem, start="semantic", *, accuracy=1e-4, guess=None):
     """
     if start not in STARTS:
         raise ValueError(f"start = {start!r}: must be one of {STARTS}")
-    if not 1e-7 <= accuracy <= 1e-2:
-        raise ValueError(f"accuracy = {accuracy!r}: must be in [1e-7, 1e-2]")
+    if not 1e-8 <= accuracy <= 1e-2:
+        raise ValueError(f"accuracy = {accuracy!r}: must be in [1e-8, 1e-2]")
     overlaps = _initial(problem, start) if guess is None else _on_branch(Overlaps(*guess), start)
     rule, previous, n_iter = _COARSE, None, 0
-    for _ in range(_MAX_REFINEMENTS):
+    for _ in range(_MAX_RULES):
         state = _solve_on(problem, overlaps, rule, warm_up=0 if previous or guess else 2)
         n_iter += state.n_iter
         if previous is not None:
@@ -247,9 +247,9 @@ def _solve_on(problem, overlaps, rule, warm_up):
     rho = problem.rho
     branch = "semantic" if overlaps.theta else "positional" if overlaps.m else "uninformed"
 
-    def to_log(o):
-        order = {"semantic": [o.theta], "positional": [o.m], "uninformed": []}[branch]
-        return np.log([o.q - o.theta**2 / rho, o.V, *order])
+    def to_log(o, order):
+        kept = {"semantic": [order.theta], "positional": [order.m], "uninformed": []}[branch]
+        return np.log([o.q - o.theta**2 / rho, o.V, *kept])
 
     def from_log(x):
         rest, V, *order = map(float, np.exp(x))
@@ -261,14 +261,14 @@ def _solve_on(problem, overlaps, rule, warm_up):
         o = from_log(x)
         new = _updated(problem, _hats(problem, o, cavity_averages(problem, o, rule)))
         # an update that overshoots through zero only shrinks the overlap: no fixed point is added or lost
-        return to_log(new._replace(m=max(new.m, 0.3 * o.m), theta=max(new.theta, 0.3 * o.theta)))
+        return to_log(new, order=new._replace(m=max(new.m, 0.3 * o.m), theta=max(new.theta, 0.3 * o.theta)))
 
     def vanishing(x):
         o = from_log(x)
         return branch != "uninformed" and max(o.theta / np.sqrt(rho * o.q), o.m / np.sqrt(o.q)) < 0.02
 
     try:
-        found = anderson(update, to_log(overlaps), tol=1e-9, warm_up=warm_up, stop=vanishing)
+        found = anderson(update, to_log(overlaps, overlaps), tol=1e-9, warm_up=warm_up, stop=vanishing)
     except ConvergenceError as error:
         raise ConvergenceError(f"{problem}, {branch} branch: {error}", from_log(error.partial.x)) from error
     o = from_log(found.x)
