@@ -23,7 +23,7 @@ class FixedPoint(NamedTuple):
     n_iter: int
 
 
-def anderson(F, x, *, tol, max_iter=100, memory=3, warm_up=0, max_step=0.7, stop=None):
+def anderson(F, x, *, tol, max_iter=200, memory=3, far=np.inf, max_step=0.7, stop=None):
     r"""Solve :math:`x = F(x)` by Anderson acceleration (type II).
 
     The next point mixes the last images so that the same mixture of residuals
@@ -37,8 +37,10 @@ def anderson(F, x, *, tol, max_iter=100, memory=3, warm_up=0, max_step=0.7, stop
         Starting point; logarithms of positive unknowns keep them positive.
     tol : float
         Largest allowed undamped residual max|F(x) - x|.
-    warm_up : int
-        Number of plain steps, damped with weight 1/2 on the old value, before the acceleration starts.
+    far : float
+        While the residual is above this, damped plain steps are made instead: slower, but they stay in the basin of
+        the start where an extrapolation may leave it. Their length grows slowly and halves when the residual rises.
+        Lowered to half the best residual whenever the acceleration has not improved on it for 10 evaluations.
     max_step : float
         Largest change of one unknown in one step.
     stop : callable, optional
@@ -64,7 +66,7 @@ def anderson(F, x, *, tol, max_iter=100, memory=3, warm_up=0, max_step=0.7, stop
     """
     x = np.array(x, dtype=float)
     points, images = [], []
-    best = FixedPoint(x, np.inf, 0)
+    best, length, last = FixedPoint(x, np.inf, 0), 0.5, np.inf
     for n_iter in range(1, max_iter + 1):
         try:
             image = F(x)
@@ -78,9 +80,16 @@ def anderson(F, x, *, tol, max_iter=100, memory=3, warm_up=0, max_step=0.7, stop
             best = FixedPoint(x, residual, n_iter)
         if residual <= tol or (stop is not None and stop(x)):
             return FixedPoint(x, residual, n_iter)
-        points, images = [*points[-memory:], x], [*images[-memory:], image]
-        step = (image - x) / 2 if n_iter <= warm_up else _mixed(points, images) - x
-        x = x + step * min(1.0, max_step / np.abs(step).max())
+        if residual <= far and n_iter > best.n_iter + 10:
+            far, length = best.residual / 2, 0.5
+        if residual > far:
+            length = max(length / 2, 0.06) if residual > last else min(1.2 * length, 2.0)
+            points, images = [x], [image]
+            step = length * (image - x)
+        else:
+            points, images = [*points[-memory:], x], [*images[-memory:], image]
+            step = _mixed(points, images) - x
+        x, last = x + step * min(1.0, max_step / np.abs(step).max()), residual
     raise ConvergenceError(
         f"no fixed point after {max_iter} evaluations: residual {best.residual:.1e}, tolerance {tol:.1e}", best
     )

@@ -51,11 +51,11 @@ class Rule:
     radius: float
 
     def refined(self):
-        """The next finer rule: 7/5 of the points in each direction, and further out."""
+        """The next finer rule: 4/3 of the points in each direction, and further out."""
         return Rule(
-            n_teacher=-(-self.n_teacher * 7 // 5),
-            n_inner=-(-self.n_inner * 7 // 5),
-            step=self.step * 5 / 7,
+            n_teacher=-(-self.n_teacher * 4 // 3),
+            n_inner=-(-self.n_inner * 4 // 3),
+            step=self.step * 3 / 4,
             radius=self.radius + 0.5,
         )
 

@@ -28,7 +28,7 @@ from attn_lib.theory.cavity import Rule, cavity_averages
 __all__ = ["Hats", "LinearBaseline", "Overlaps", "Solution", "linear_baseline", "solve"]
 
 STARTS = ("positional", "semantic", "uninformed")
-_COARSE = Rule(n_teacher=9, n_inner=12, step=0.9, radius=5.5)
+_COARSE = Rule(n_teacher=11, n_inner=14, step=0.9, radius=5.75)
 _MAX_RULES = 5
 
 
@@ -153,7 +153,7 @@ def solve(problem, start="semantic", *, accuracy=1e-4, guess=None):
     overlaps = _initial(problem, start) if guess is None else _on_branch(Overlaps(*guess), start)
     rule, previous, n_iter = _COARSE, None, 0
     for _ in range(_MAX_RULES):
-        state = _solve_on(problem, overlaps, rule, warm_up=0 if previous or guess else 2)
+        state = _solve_on(problem, overlaps, rule)
         n_iter += state.n_iter
         if previous is not None:
             error = {name: abs(value - previous.values[name]) for name, value in state.values.items()}
@@ -207,7 +207,7 @@ def linear_baseline(problem):
     )
 
 
-# --- one update, and the iteration on one quadrature rule ------------------------------------------------------
+# One update, and the iteration on one quadrature rule
 
 
 class _State(NamedTuple):
@@ -243,7 +243,7 @@ def _updated(problem, hats):
     )
 
 
-def _solve_on(problem, overlaps, rule, warm_up):
+def _solve_on(problem, overlaps, rule):
     rho = problem.rho
     branch = "semantic" if overlaps.theta else "positional" if overlaps.m else "uninformed"
 
@@ -265,18 +265,18 @@ def _solve_on(problem, overlaps, rule, warm_up):
 
     def vanishing(x):
         o = from_log(x)
-        return branch != "uninformed" and max(o.theta / np.sqrt(rho * o.q), o.m / np.sqrt(o.q)) < 0.02
+        return branch != "uninformed" and max(o.theta / np.sqrt(rho * o.q), o.m / np.sqrt(o.q)) < 0.05
 
     try:
-        found = anderson(update, to_log(overlaps, overlaps), tol=1e-9, warm_up=warm_up, stop=vanishing)
+        found = anderson(update, to_log(overlaps, overlaps), tol=1e-9, far=0.15, stop=vanishing)
     except ConvergenceError as error:
         raise ConvergenceError(f"{problem}, {branch} branch: {error}", from_log(error.partial.x)) from error
     o = from_log(found.x)
-    if vanishing(found.x):  # does the branch start here, or has it ended? The uninformed point's response decides
-        ended = _solve_on(problem, Overlaps(o.q, 0.0, 0.0, o.V), rule, warm_up=2)
+    if vanishing(found.x):  # born here or ended? The uninformed point decides
+        ended = _solve_on(problem, Overlaps(o.q, 0.0, 0.0, o.V), rule)
         if _responses(problem, ended)[branch == "semantic"] < 1:
             return ended._replace(n_iter=ended.n_iter + found.n_iter)
-        found = anderson(update, found.x, tol=1e-9)
+        found = anderson(update, found.x, tol=1e-9, far=0.15)
         o = from_log(found.x)
     averages = cavity_averages(problem, o, rule)
     hats = _hats(problem, o, averages)
@@ -333,10 +333,12 @@ def _solution(problem, start, rule, state, n_iter, error):
 
 
 def _initial(problem, start):
+    """A point in the basin of the branch: an overlap of the size that is learned, V from the growth of V_hat with alpha."""
     rho = problem.rho
-    q = 0.4 * rho
-    theta = 0.8 * np.sqrt(rho * q) if start == "semantic" else 0.0
-    return Overlaps(q=q, m=np.sqrt(q) if start == "positional" else 0.0, theta=theta, V=rho / (2 * problem.lam))
+    V = rho / (problem.lam + 0.1 * rho**2 * problem.alpha)
+    if start == "positional":
+        return Overlaps(q=0.2 * rho, m=0.27, theta=0.0, V=V)
+    return Overlaps(q=0.4 * rho, m=0.0, theta=0.5 * rho if start == "semantic" else 0.0, V=V)
 
 
 def _on_branch(guess, start):
