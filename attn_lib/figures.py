@@ -1,6 +1,7 @@
 """One style for all figures, and the drawings that more than one page needs. Draws results, computes nothing."""
 
 import matplotlib as mpl
+import numpy as np
 from cycler import cycler
 
 __all__ = ["BASELINE", "POSITIONAL", "SEMANTIC", "plot_attention", "use_style"]
@@ -10,7 +11,12 @@ SEMANTIC, POSITIONAL, BASELINE = "#0072B2", "#D55E00", "#4D4D4D"
 
 
 def use_style():
-    """Set matplotlib's defaults for this book: opaque background (readable in the dark theme), palette, sizes."""
+    """Set matplotlib's defaults for this book: opaque background (readable in the dark theme), palette, sizes.
+
+    Returns
+    -------
+    None
+    """
     mpl.rcParams.update(
         {
             "figure.figsize": (7.0, 4.0),
@@ -44,11 +50,10 @@ def plot_attention(attention, ax, title=None):
     AxesImage
     """
     image = ax.imshow(attention, cmap="cividis", vmin=0, vmax=1)
-    for (row, column), value in zip(
-        ((i, j) for i in range(len(attention)) for j in range(len(attention))), attention.ravel(), strict=True
-    ):
+    for (row, column), value in np.ndenumerate(attention):
         ax.text(column, row, f"{value:.2f}", ha="center", va="center", color="black" if value > 0.55 else "white")
-    ax.set(xticks=range(len(attention)), yticks=range(len(attention)), xlabel="key token", ylabel="query token", title=title)
-    ax.set_xticklabels([str(i + 1) for i in range(len(attention))])
-    ax.set_yticklabels([str(i + 1) for i in range(len(attention))])
+    tokens = range(len(attention))
+    ax.set_xticks(tokens, [i + 1 for i in tokens])
+    ax.set_yticks(tokens, [i + 1 for i in tokens])
+    ax.set(xlabel="key token", ylabel="query token", title=title)
     return image

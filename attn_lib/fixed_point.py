@@ -61,8 +61,8 @@ def anderson(F, x, *, tol, max_iter=200, memory=3, far=np.inf, max_step=0.7, sto
 
     Examples
     --------
-    >>> anderson(np.cos, np.array([1.0]), tol=1e-12).x.round(9)
-    array([0.739085133])
+    >>> anderson(np.cos, np.array([1.0]), tol=1e-12).x.round(6)
+    array([0.739085])
     """
     x = np.array(x, dtype=float)
     points, images = [], []
@@ -89,7 +89,7 @@ def anderson(F, x, *, tol, max_iter=200, memory=3, far=np.inf, max_step=0.7, sto
         else:
             points, images = [*points[-memory:], x], [*images[-memory:], image]
             step = _mixed(points, images) - x
-        x, last = x + step * min(1.0, max_step / np.abs(step).max()), residual
+        x, last = x + step * (max_step / max(np.abs(step).max(), max_step)), residual
     raise ConvergenceError(
         f"no fixed point after {max_iter} evaluations: residual {best.residual:.1e}, tolerance {tol:.1e}", best
     )

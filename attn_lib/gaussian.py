@@ -30,12 +30,13 @@ def gaussian_ball(step, radius, positive):
 
     Accuracy
     --------
-    In 3 dimensions the tail beyond radius 5, 6, 7 weighs 1.5e-5, 7e-8, 1.4e-10; a kink of order k in f costs step^(k+1).
+    The tail beyond radius 5, 6, 7 weighs 1.5e-5, 7e-8, 1.4e-10 in 3 dimensions. A kink in the k-th derivative of f
+    costs an error of order step^(k+1).
 
     Examples
     --------
     >>> x, weight = gaussian_ball(0.5, 6, [True, False])
-    >>> float(round((weight * x[0] ** 2 * x[1] ** 4).sum(), 5))
+    >>> float((weight * x[0] ** 2 * x[1] ** 4).sum().round(3))
     3.0
     """
     count = int(np.ceil(radius / step))

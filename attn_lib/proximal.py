@@ -19,18 +19,46 @@ __all__ = ["attention_diagonal", "loss", "loss_derivatives", "descend", "prox"]
 
 
 def attention_diagonal(u, v):
-    """Diagonal entries (S11, S22) of the 2 x 2 attention matrix at rotated fields (u, v)."""
+    """Diagonal entries of the 2 x 2 attention matrix.
+
+    Parameters
+    ----------
+    u, v : arrays, broadcast together
+        Rotated fields.
+
+    Returns
+    -------
+    tuple of arrays
+        (S11, S22), each in (0, 1).
+    """
     return _logistic(u * (u + v)), _logistic(u * (u - v))
 
 
 def loss(u, v, T11, T22, sigma):
-    """Sample loss sigma**2 [(S11 - T11)**2 + (S22 - T22)**2], which is |y - f|**2 / (2 d) as d grows."""
+    """Sample loss sigma**2 [(S11 - T11)**2 + (S22 - T22)**2], which is |y - f|**2 / (2 d) as d grows.
+
+    Parameters
+    ----------
+    u, v, T11, T22 : arrays, broadcast together
+        Rotated student fields; diagonal of the target mixing matrix.
+    sigma : float
+        Standard deviation of one token component.
+
+    Returns
+    -------
+    array
+    """
     S11, S22 = attention_diagonal(u, v)
     return sigma**2 * ((S11 - T11) ** 2 + (S22 - T22) ** 2)
 
 
 def loss_derivatives(u, v, T11, T22, sigma):
     """First and second derivatives of :func:`loss`.
+
+    Parameters
+    ----------
+    u, v, T11, T22, sigma
+        As in :func:`loss`.
 
     Returns
     -------
@@ -120,7 +148,10 @@ def descend(u, v, w_u, w_v, T11, T22, V, sigma, tol=1e-11, max_iter=200):
 def prox(w_u, w_v, T11, T22, V, sigma):
     """Global minimiser of the Moreau objective: downhill from several starts on either side of u = 0.
 
-    Parameters, errors and units as in :func:`descend`.
+    Parameters
+    ----------
+    w_u, w_v, T11, T22, V, sigma
+        As in :func:`descend`.
 
     Returns
     -------

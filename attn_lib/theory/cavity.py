@@ -194,7 +194,7 @@ class _Line:
         return ((u - w_u) ** 2 + (v - self.w_v) ** 2) / (2 * self.V) + loss(u, v, self.T11, self.T22, self.sigma)
 
     def prox_nodes(self, low, high, n_inner):
-        """Nodes (u, v, w_u) and weights dw_u, shape (N, 2 n_inner), that sweep w_u from low to high over global minima."""
+        """Nodes (u, v, w_u) and weights in w_u, shape (N, 2 n_inner), sweeping global minima from w_u = low to high."""
         ends = self.descend(low, self.w_v, low), self.descend(high, self.w_v, high)
         u, v, w_u, slope, du = self.curve(*ends, 2 * n_inner)
         folded = np.flatnonzero((slope < 0).any(axis=1))
@@ -212,7 +212,7 @@ class _Line:
         return u, v, w_u, slope * du
 
     def curve(self, start, end, n):
-        """Gauss-Legendre nodes in u from start to end on the curve of constant w_v: (u, v, w_u, dw_u/du, weight in u)."""
+        """Gauss-Legendre nodes in u on the curve of constant w_v: (u, v, w_u, dw_u/du, weight in u)."""
         x, weight = leggauss(n)
         half = ((end[0] - start[0]) / 2)[:, None]
         u = start[0][:, None] + half * (1 + x)

@@ -1,0 +1,163 @@
+"""One update of the state evolution of Part I, and its iteration to a fixed point on one quadrature rule.
+
+:mod:`attn_lib.theory.positional_semantic` states the equations and refines the rule.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from attn_lib.fixed_point import ConvergenceError, anderson
+from attn_lib.theory.cavity import Averages, cavity_averages
+
+__all__ = ["Hats", "Overlaps", "State", "iterate", "responses"]
+
+
+class Overlaps(NamedTuple):
+    """Order parameters: q = sigma^2 Q.Q/d, m = 1_d.Q/d, theta = sigma^2 Q.Q*/d, response V (all >= 0)."""
+
+    q: float
+    m: float
+    theta: float
+    V: float
+
+
+class Hats(NamedTuple):
+    """Conjugate order parameters."""
+
+    q_hat: float
+    m_hat: float
+    theta_hat: float
+    V_hat: float
+
+
+class State(NamedTuple):
+    """A fixed point on one rule; ``values`` are the six numbers whose accuracy is judged."""
+
+    overlaps: Overlaps
+    hats: Hats
+    averages: Averages
+    residual: float
+    n_iter: int
+    values: dict
+
+
+def _hats(problem, overlaps, a):
+    alpha, rho = problem.alpha, problem.rho
+    V_hat = -alpha * a.g_zeta / np.sqrt(overlaps.q - overlaps.theta**2 / rho)
+    return Hats(
+        q_hat=alpha * a.g_g,
+        m_hat=alpha * np.sqrt(2) * a.g_u if overlaps.m else 0.0,  # zero by symmetry on the other branches
+        theta_hat=(alpha * a.g_teacher + overlaps.theta * V_hat) / rho if overlaps.theta else 0.0,
+        V_hat=V_hat,
+    )
+
+
+def _updated(problem, hats):
+    sigma2, rho = problem.sigma**2, problem.rho
+    D = problem.lam + sigma2 * hats.V_hat
+    if D <= 0:
+        raise FloatingPointError(f"lambda + sigma^2 V_hat = {D:.3g} must be positive")
+    return Overlaps(
+        q=sigma2 * (sigma2 * hats.q_hat + hats.m_hat**2 + sigma2 * rho * hats.theta_hat**2) / D**2,
+        m=hats.m_hat / D,
+        theta=sigma2 * rho * hats.theta_hat / D,
+        V=sigma2 / D,
+    )
+
+
+def iterate(problem, overlaps, rule):
+    """Fixed point of the branch that the overlaps lie on (by which of m, theta is not zero).
+
+    Parameters
+    ----------
+    problem : PositionalSemantic
+    overlaps : Overlaps
+        Starting point.
+    rule : Rule
+
+    Returns
+    -------
+    State
+        On the uninformed branch when the overlap asked for has flowed to zero.
+
+    Raises
+    ------
+    ConvergenceError
+        ``partial`` is the best Overlaps seen.
+    """
+    rho = problem.rho
+    branch = "semantic" if overlaps.theta else "positional" if overlaps.m else "uninformed"
+
+    def to_log(o, order):
+        kept = {"semantic": [order.theta], "positional": [order.m], "uninformed": []}[branch]
+        return np.log([o.q - o.theta**2 / rho, o.V, *kept])
+
+    def from_log(x):
+        rest, V, *order = map(float, np.exp(x))
+        m = order[0] if branch == "positional" else 0.0
+        theta = order[0] if branch == "semantic" else 0.0
+        return Overlaps(q=rest + theta**2 / rho, m=m, theta=theta, V=V)
+
+    def update(x):
+        o = from_log(x)
+        new = _updated(problem, _hats(problem, o, cavity_averages(problem, o, rule)))
+        # an update that overshoots through zero only shrinks the overlap: no fixed point is added or lost
+        return to_log(new, order=new._replace(m=max(new.m, 0.3 * o.m), theta=max(new.theta, 0.3 * o.theta)))
+
+    def vanishing(x):
+        o = from_log(x)
+        return branch != "uninformed" and max(o.theta / np.sqrt(rho * o.q), o.m / np.sqrt(o.q)) < 0.05
+
+    try:
+        found = anderson(update, to_log(overlaps, overlaps), tol=1e-9, far=0.15, stop=vanishing)
+    except ConvergenceError as error:
+        raise ConvergenceError(f"{problem}, {branch} branch: {error}", from_log(error.partial.x)) from error
+    o = from_log(found.x)
+    if vanishing(found.x):  # born here or ended? The uninformed point decides
+        ended = iterate(problem, Overlaps(o.q, 0.0, 0.0, o.V), rule)
+        if responses(problem, ended)[branch == "semantic"] < 1:
+            return ended._replace(n_iter=ended.n_iter + found.n_iter)
+        found = anderson(update, found.x, tol=1e-9, far=0.15)
+        o = from_log(found.x)
+    averages = cavity_averages(problem, o, rule)
+    hats = _hats(problem, o, averages)
+    again = _updated(problem, hats)
+    values = {
+        **o._asdict(),
+        "train_loss": _train_loss(problem, o, hats, averages.moreau),
+        "test_error": averages.loss_at_cavity,
+    }
+    residual = max(abs(b - a) for a, b in zip(o, again, strict=True))
+    return State(o, hats, averages, residual, found.n_iter + 1, values)
+
+
+def _train_loss(problem, o, hats, moreau):
+    sigma2, rho = problem.sigma**2, problem.rho
+    D = problem.lam + sigma2 * hats.V_hat
+    return (
+        problem.alpha * moreau
+        - (hats.V_hat * o.q - hats.q_hat * o.V) / 2
+        + o.m * hats.m_hat
+        + o.theta * hats.theta_hat
+        - (sigma2 * hats.q_hat + hats.m_hat**2 + sigma2 * rho * hats.theta_hat**2) / (2 * D)
+    )
+
+
+def responses(problem, state):
+    """Linear responses (d m_new / d m, d theta_new / d theta), each nan where that overlap is not zero.
+
+    Parameters
+    ----------
+    problem : PositionalSemantic
+    state : State
+
+    Returns
+    -------
+    tuple of float
+    """
+    (q, m, theta, _), a, alpha, rho = state.overlaps, state.averages, problem.alpha, problem.rho
+    D, spread = problem.lam + problem.sigma**2 * state.hats.V_hat, np.sqrt(q - theta**2 / rho)
+    response_m = 2 * alpha * a.gu_zetau / (spread * D)
+    hat = (alpha * a.g_teacher_teacher_zeta / (rho * spread) + state.hats.V_hat) / rho
+    return (np.nan if m else response_m, np.nan if theta else problem.sigma**2 * rho * hat / D)
