@@ -97,7 +97,11 @@ def cavity_averages(problem, overlaps, rule, block=1500):
     total = np.zeros(len(Averages._fields))
     for start in range(0, weight.size, block):
         total += _block(problem, overlaps, rule, nodes[:, start : start + block], weight[start : start + block])
-    return Averages(*map(float, total))
+    averages = Averages(*map(float, total))
+    # odd averages vanish; the half space of h*_u that stands for the whole does not see it
+    return averages._replace(
+        g_u=averages.g_u if overlaps.m else 0.0, g_teacher=averages.g_teacher if overlaps.theta else 0.0
+    )
 
 
 def _nodes(problem, V, rule):

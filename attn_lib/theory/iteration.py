@@ -10,7 +10,7 @@ import numpy as np
 from attn_lib.fixed_point import ConvergenceError, anderson
 from attn_lib.theory.cavity import Averages, cavity_averages
 
-__all__ = ["Hats", "Overlaps", "State", "iterate", "responses"]
+__all__ = ["Hats", "Overlaps", "State", "conjugates", "iterate", "responses", "updated"]
 
 
 class Overlaps(NamedTuple):
@@ -42,18 +42,46 @@ class State(NamedTuple):
     values: dict
 
 
-def _hats(problem, overlaps, a):
+def conjugates(problem, overlaps, a):
+    """Conjugate order parameters from the averages a at the overlaps: the first half of an update.
+
+    Parameters
+    ----------
+    problem : PositionalSemantic
+    overlaps : Overlaps
+    a : Averages
+
+    Returns
+    -------
+    Hats
+    """
     alpha, rho = problem.alpha, problem.rho
     V_hat = -alpha * a.g_zeta / np.sqrt(overlaps.q - overlaps.theta**2 / rho)
     return Hats(
         q_hat=alpha * a.g_g,
-        m_hat=alpha * np.sqrt(2) * a.g_u if overlaps.m else 0.0,  # zero by symmetry on the other branches
-        theta_hat=(alpha * a.g_teacher + overlaps.theta * V_hat) / rho if overlaps.theta else 0.0,
+        m_hat=alpha * np.sqrt(2) * a.g_u,
+        theta_hat=(alpha * a.g_teacher + overlaps.theta * V_hat) / rho,
         V_hat=V_hat,
     )
 
 
-def _updated(problem, hats):
+def updated(problem, hats):
+    """New overlaps from the conjugates: the second half of an update.
+
+    Parameters
+    ----------
+    problem : PositionalSemantic
+    hats : Hats
+
+    Returns
+    -------
+    Overlaps
+
+    Raises
+    ------
+    FloatingPointError
+        When lambda + sigma^2 V_hat is not positive.
+    """
     sigma2, rho = problem.sigma**2, problem.rho
     D = problem.lam + sigma2 * hats.V_hat
     if D <= 0:
@@ -79,7 +107,7 @@ def iterate(problem, overlaps, rule):
     Returns
     -------
     State
-        On the uninformed branch when the overlap asked for has flowed to zero.
+        On the uninformed branch when the overlap asked for has flowed to zero, at Q = 0 when q has.
 
     Raises
     ------
@@ -87,42 +115,54 @@ def iterate(problem, overlaps, rule):
         ``partial`` is the best Overlaps seen.
     """
     rho = problem.rho
-    branch = "semantic" if overlaps.theta else "positional" if overlaps.m else "uninformed"
+    branch = "semantic" if overlaps.theta else "positional" if overlaps.m else "uninformed" if overlaps.q else "zero"
 
     def to_log(o, order):
-        kept = {"semantic": [order.theta], "positional": [order.m], "uninformed": []}[branch]
-        return np.log([o.q - o.theta**2 / rho, o.V, *kept])
+        free = {"semantic": [rest(o), order.theta], "positional": [rest(o), order.m], "uninformed": [o.q], "zero": []}
+        return np.log([o.V, *free[branch]])
+
+    def rest(o):
+        return o.q - o.theta**2 / rho
 
     def from_log(x):
-        rest, V, *order = map(float, np.exp(x))
-        m = order[0] if branch == "positional" else 0.0
-        theta = order[0] if branch == "semantic" else 0.0
-        return Overlaps(q=rest + theta**2 / rho, m=m, theta=theta, V=V)
+        V, q, overlap = map(float, [*np.exp(x), 1e-12 * rho, 0.0][:3])
+        if branch == "semantic":
+            return Overlaps(q=q + overlap**2 / rho, m=0.0, theta=overlap, V=V)
+        return Overlaps(q=q, m=overlap if branch == "positional" else 0.0, theta=0.0, V=V)
 
     def update(x):
         o = from_log(x)
-        new = _updated(problem, _hats(problem, o, cavity_averages(problem, o, rule)))
+        new = updated(problem, conjugates(problem, o, cavity_averages(problem, o, rule)))
         # an update that overshoots through zero only shrinks the overlap: no fixed point is added or lost
         return to_log(new, order=new._replace(m=max(new.m, 0.3 * o.m), theta=max(new.theta, 0.3 * o.theta)))
 
     def vanishing(x):
         o = from_log(x)
-        return branch != "uninformed" and max(o.theta / np.sqrt(rho * o.q), o.m / np.sqrt(o.q)) < 0.05
+        without_overlap = max(o.theta / np.sqrt(rho * o.q), o.m / np.sqrt(o.q)) < 0.05
+        return branch != "zero" and (untrained(o) or (without_overlap and branch != "uninformed"))
 
-    try:
-        found = anderson(update, to_log(overlaps, overlaps), tol=1e-9, far=0.15, stop=vanishing)
-    except ConvergenceError as error:
-        raise ConvergenceError(f"{problem}, {branch} branch: {error}", from_log(error.partial.x)) from error
+    def untrained(o):
+        return o.q < 1e-6 * rho
+
+    def run(x, stop):
+        try:
+            return anderson(update, x, tol=1e-9, far=0.15, stop=stop)
+        except ConvergenceError as error:
+            raise ConvergenceError(f"{problem}, {branch} branch: {error}", from_log(error.partial.x)) from error
+
+    found = run(to_log(overlaps, overlaps), vanishing)
     o = from_log(found.x)
-    if vanishing(found.x):  # born here or ended? The uninformed point decides
-        ended = iterate(problem, Overlaps(o.q, 0.0, 0.0, o.V), rule)
-        if responses(problem, ended)[branch == "semantic"] < 1:
+    if vanishing(found.x):
+        smaller = Overlaps(q=0.0 if untrained(o) else o.q, m=0.0, theta=0.0, V=o.V)
+        ended = iterate(problem, smaller, rule)
+        # born here or ended? The response of the point with one overlap less decides
+        if branch == "uninformed" or responses(problem, ended)[branch == "semantic"] < 1:
             return ended._replace(n_iter=ended.n_iter + found.n_iter)
-        found = anderson(update, found.x, tol=1e-9, far=0.15)
+        found = run(found.x, None)
         o = from_log(found.x)
     averages = cavity_averages(problem, o, rule)
-    hats = _hats(problem, o, averages)
-    again = _updated(problem, hats)
+    hats = conjugates(problem, o, averages)
+    again = updated(problem, hats)
     values = {
         **o._asdict(),
         "train_loss": _train_loss(problem, o, hats, averages.moreau),

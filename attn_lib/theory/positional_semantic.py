@@ -53,7 +53,7 @@ class Solution:
         nan. The point is stable against the overlap when the response is below 1.
     collapsed : bool
         True when the branch asked for does not exist here: its overlap flowed to zero and ``overlaps`` are those of
-        the uninformed point m = theta = 0.
+        the uninformed point m = theta = 0, or of Q = 0 (q below 1e-11) when the ridge leaves no other minimum.
     residual : float
         Undamped: the largest absolute change of q, m, theta, V under one more update.
     n_iter : int
@@ -63,8 +63,8 @@ class Solution:
     rule : Rule
         The quadrature rule used.
     quadrature_error : dict
-        For q, m, theta, V, train_loss and test_error, the change since the next coarser rule, solved to its own fixed
-        point. Absolute; an upper estimate, since the finer value is the one returned.
+        Of q, m, theta, V, train_loss and test_error, absolute: twice the largest relative change of any of them since
+        the next coarser rule, solved to its own fixed point (twice, since two rules may share part of an error).
     """
 
     problem: object
@@ -138,11 +138,11 @@ def solve(problem, start="semantic", *, accuracy=1e-4, guess=None):
         state = iterate(problem, overlaps, rule)
         n_iter += state.n_iter
         if previous is not None:
-            error = {name: abs(value - previous.values[name]) for name, value in state.values.items()}
-            if all(error[name] <= accuracy * abs(value) for name, value in state.values.items()):
-                return _solution(problem, start, rule, state, n_iter, error)
+            change = 2 * max(abs(v / previous.values[name] - 1) for name, v in state.values.items() if v)
+            if change <= accuracy:
+                return _solution(problem, start, rule, state, n_iter, change)
         previous, overlaps, rule = state, state.overlaps, rule.refined()
-    raise ConvergenceError(f"{problem}, start {start!r}: accuracy {accuracy:.0e} not reached, errors {error}", state)
+    raise ConvergenceError(f"{problem}, start {start!r}: accuracy {accuracy:.0e} not reached: {change:.1e}", state)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -189,7 +189,7 @@ def linear_baseline(problem):
     )
 
 
-def _solution(problem, start, rule, state, n_iter, error):
+def _solution(problem, start, rule, state, n_iter, change):
     response_m, response_theta = responses(problem, state)
     return Solution(
         problem=problem,
@@ -201,12 +201,17 @@ def _solution(problem, start, rule, state, n_iter, error):
         moreau=state.averages.moreau,
         response_m=float(response_m),
         response_theta=float(response_theta),
-        collapsed=start != "uninformed" and state.overlaps.m == 0 and state.overlaps.theta == 0,
+        collapsed={
+            "semantic": state.overlaps.theta,
+            "positional": state.overlaps.m,
+            "uninformed": state.overlaps.q > 1e-11,
+        }[start]
+        == 0,
         residual=state.residual,
         n_iter=n_iter,
         converged=True,
         rule=rule,
-        quadrature_error=error,
+        quadrature_error={name: change * abs(value) for name, value in state.values.items()},
     )
 
 
