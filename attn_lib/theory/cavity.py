@@ -192,25 +192,27 @@ class _Line:
         return _Line(self.w_v[index], self.T11[index], self.T22[index], self.V, self.sigma)
 
     def descend(self, u, v, w_u):
-        return descend(u, v, w_u, self.w_v, self.T11, self.T22, self.V, self.sigma)
+        return np.array(descend(u, v, w_u, self.w_v, self.T11, self.T22, self.V, self.sigma))
+
+    def lowest(self, w_u):
+        """The deeper of the wells on either side of u = 0."""
+        right, left = (self.descend(side * (np.abs(w_u) + 0.3), self.w_v, w_u) for side in (1, -1))
+        return np.where(self.moreau(*right, w_u) < self.moreau(*left, w_u), right, left)
 
     def moreau(self, u, v, w_u):
         return ((u - w_u) ** 2 + (v - self.w_v) ** 2) / (2 * self.V) + loss(u, v, self.T11, self.T22, self.sigma)
 
     def prox_nodes(self, low, high, n_inner):
         """Nodes (u, v, w_u) and weights in w_u, shape (N, 2 n_inner), sweeping global minima from w_u = low to high."""
-        ends = self.descend(low, self.w_v, low), self.descend(high, self.w_v, high)
-        u, v, w_u, slope, du = self.curve(*ends, 2 * n_inner)
-        folded = np.flatnonzero((slope < 0).any(axis=1))
-        if folded.size:
-            left, right, tie = self[folded].tie(u[folded], v[folded], w_u[folded], slope[folded] < 0)
-            inside = (right[0] - left[0] > 1e-3) & (tie > low[folded]) & (tie < high[folded])
-            cut, left, right = folded[inside], left[:, inside], right[:, inside]
-        else:
-            cut = folded
+        start, end = self.lowest(low), self.lowest(high)
+        u, v, w_u, slope, du = self.curve(start, end, 2 * n_inner)
+        cut = np.flatnonzero((slope < 0).any(axis=1))
         if cut.size:
-            lower = self[cut].curve((ends[0][0][cut], ends[0][1][cut]), left, n_inner)
-            upper = self[cut].curve(right, (ends[1][0][cut], ends[1][1][cut]), n_inner)
+            left, right, tie = self[cut].tie(u[cut], v[cut], w_u[cut], slope[cut] < 0)
+            # a tie beyond an end leaves nothing of the piece there; wells that have merged leave nothing to cut out
+            tie = np.clip(tie, low[cut], high[cut])
+            lower = self[cut].curve(start[:, cut], self[cut].descend(*left, tie), n_inner)
+            upper = self[cut].curve(self[cut].descend(*right, tie), end[:, cut], n_inner)
             for whole, *halves in zip((u, v, w_u, slope, du), lower, upper, strict=True):
                 whole[cut] = np.concatenate(halves, axis=1)
         return u, v, w_u, slope * du
@@ -256,4 +258,4 @@ class _Line:
             if np.abs(step).max() < 1e-9:
                 break
             tie = tie + np.clip(step, -0.3, 0.3)
-        return np.array(left), np.array(right), tie
+        return left, right, tie
