@@ -16,7 +16,7 @@ class ConvergenceError(RuntimeError):
 
 
 class FixedPoint(NamedTuple):
-    """Point, its undamped residual max|F(x) - x| and the number of evaluations of F."""
+    """Point, its undamped residual max ``|F(x) - x|`` and the number of evaluations of F."""
 
     x: np.ndarray
     residual: float
@@ -36,7 +36,7 @@ def anderson(F, x, *, tol, max_iter=200, memory=3, far=np.inf, max_step=0.7, sto
     x : array, shape (n,)
         Starting point; logarithms of positive unknowns keep them positive.
     tol : float
-        Largest allowed undamped residual max|F(x) - x|.
+        Largest allowed undamped residual max ``|F(x) - x|``.
     far : float
         While the residual is above this, damped plain steps are made instead: slower, but they stay in the basin of
         the start where an extrapolation may leave it. Their length grows slowly and halves when the residual rises.

@@ -35,7 +35,7 @@ def attention_diagonal(u, v):
 
 
 def loss(u, v, T11, T22, sigma):
-    """Sample loss sigma**2 [(S11 - T11)**2 + (S22 - T22)**2], which is |y - f|**2 / (2 d) as d grows.
+    """Sample loss sigma**2 [(S11 - T11)**2 + (S22 - T22)**2], which is ``|y - f|^2 / (2 d)`` as d grows.
 
     Parameters
     ----------
@@ -95,7 +95,7 @@ def descend(u, v, w_u, w_v, T11, T22, V, sigma, tol=1e-11, max_iter=200):
     V, sigma : float
         Response (> 0) and token standard deviation.
     tol : float
-        Largest allowed |w - V grad l(z) - z|, in the units of the fields.
+        Largest allowed ``|w - V grad l(z) - z|``, in the units of the fields.
 
     Returns
     -------
@@ -156,7 +156,7 @@ def prox(w_u, w_v, T11, T22, V, sigma):
     Returns
     -------
     tuple of arrays
-        (u, v, value), where value is the minimum of |z - w|**2 / (2 V) + loss(z) (the Moreau envelope).
+        (u, v, value), where value is the minimum of ``|z - w|^2 / (2 V) + loss(z)`` (the Moreau envelope).
     """
     w_u, w_v, T11, T22 = np.broadcast_arrays(w_u, w_v, T11, T22)
     size = 0.5 + np.abs(w_u) + np.abs(w_v)

@@ -42,7 +42,7 @@ def branch_limits(omega, *, sigma=0.5, lam=0.01, A=PositionalSemantic.A, accurac
     Parameters
     ----------
     omega, sigma, lam, A, accuracy
-        As in :func:`alpha_c`.
+        As in :func:`~attn_lib.theory.transitions.alpha_c`.
     alpha_max : float
         Largest alpha searched.
     n_scan : int

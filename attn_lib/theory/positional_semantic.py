@@ -29,7 +29,7 @@ __all__ = ["Hats", "LinearBaseline", "Overlaps", "Solution", "linear_baseline", 
 
 STARTS = ("positional", "semantic", "uninformed")
 _COARSE = Rule(n_teacher=9, n_inner=18, step=0.9, radius=5.75)
-_MAX_RULES = 5
+_MAX_RULES = 4
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,9 +45,9 @@ class Solution:
     train_loss : float
         Minimum of the empirical risk divided by d.
     test_error : float
-        E|y - f|^2 / (2 d) on a fresh sample.
+        ``E|y - f|^2 / (2 d)`` on a fresh sample.
     moreau : float
-        E min [|z - w|^2/(2V) + l(z)] = d(train_loss)/d(alpha) (envelope theorem).
+        Mean of the smallest ``|z - w|^2 / (2 V) + l(z)``; equals d(train_loss)/d(alpha) (envelope theorem).
     response_m, response_theta : float
         Linear response of the update of m (theta) to m (theta) around this point when that overlap is zero here, else
         nan. The point is stable against the overlap when the response is below 1.
@@ -147,7 +147,7 @@ def solve(problem, start="semantic", *, accuracy=1e-4, guess=None):
 
 @dataclass(frozen=True, kw_only=True)
 class LinearBaseline:
-    """The best linear positional layer f_W(x) = W x: its 2 x 2 matrix W and its test error E|y - W x|^2 / (2 d)."""
+    """The best linear positional layer f_W(x) = W x: its 2 x 2 matrix W and its test error ``E|y - W x|^2 / (2 d)``."""
 
     W: np.ndarray
     test_error: float

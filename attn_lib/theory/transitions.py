@@ -67,7 +67,7 @@ def loss_difference(problem, *, accuracy=1e-4, near=None):
     )
 
 
-def alpha_c(omega, *, sigma=0.5, lam=0.01, A=DEFAULT_A, accuracy=1e-5, guess=1.0):
+def alpha_c(omega, *, sigma=0.5, lam=0.01, A=DEFAULT_A, accuracy=3e-5, guess=1.0):
     r"""Sample complexity at which the global minimum turns from positional to semantic.
 
     .. math:: L_{semantic}(\alpha_c) = L_{positional}(\alpha_c)
@@ -104,10 +104,11 @@ def alpha_c(omega, *, sigma=0.5, lam=0.01, A=DEFAULT_A, accuracy=1e-5, guess=1.0
     1.252
     """
     problem_at = _family(omega, sigma, lam, A)
+    _require_semantic_part(problem_at)
     low, high = ALPHA_RANGE
-    alpha, near = float(np.clip(guess, *ALPHA_RANGE)), None
+    alpha, near, close = float(np.clip(guess, *ALPHA_RANGE)), None, False
     for _ in range(60):
-        near = loss_difference(problem_at(alpha), accuracy=max(accuracy, 1e-4) if near is None else accuracy, near=near)
+        near = loss_difference(problem_at(alpha), accuracy=accuracy if close else max(accuracy, 1e-4), near=near)
         if near.semantic.collapsed and near.positional.collapsed:
             raise NoTransition(f"omega = {omega!r}: neither branch exists at alpha = {alpha:.4g}, nothing to cross")
         both = not (near.semantic.collapsed or near.positional.collapsed)
@@ -116,8 +117,9 @@ def alpha_c(omega, *, sigma=0.5, lam=0.01, A=DEFAULT_A, accuracy=1e-5, guess=1.0
         else:
             high = alpha
         newton = alpha - near.value / near.slope if both and near.slope < 0 else np.nan
-        if both and abs(newton - alpha) < 1e-4 * alpha:  # the next step would be of the order of its square
+        if both and close and abs(newton - alpha) < 1e-4 * alpha:  # the next step would be of the order of its square
             return float(newton)
+        close = both and abs(newton - alpha) < 0.05 * alpha
         if high - low < 1e-6 * alpha:
             break
         inside = low < newton < high
@@ -125,7 +127,7 @@ def alpha_c(omega, *, sigma=0.5, lam=0.01, A=DEFAULT_A, accuracy=1e-5, guess=1.0
     raise NoTransition(f"omega = {omega!r}: no crossing of existing branches for alpha in {ALPHA_RANGE}")
 
 
-def alpha_l(omega, *, sigma=0.5, lam=0.01, A=DEFAULT_A, accuracy=1e-5, guess=1.0):
+def alpha_l(omega, *, sigma=0.5, lam=0.01, A=DEFAULT_A, accuracy=3e-5, guess=1.0):
     r"""Sample complexity beyond which semantic attention generalises better than the linear positional baseline.
 
     .. math:: \epsilon_g^{semantic}(\alpha_l) = \epsilon_{lin}
@@ -158,6 +160,7 @@ def alpha_l(omega, *, sigma=0.5, lam=0.01, A=DEFAULT_A, accuracy=1e-5, guess=1.0
     1.492
     """
     problem_at = _family(omega, sigma, lam, A)
+    _require_semantic_part(problem_at)
     target = linear_baseline(problem_at(1.0)).test_error
     found = {}
 
@@ -189,6 +192,11 @@ def alpha_l(omega, *, sigma=0.5, lam=0.01, A=DEFAULT_A, accuracy=1e-5, guess=1.0
 
 def _family(omega, sigma, lam, A):
     return lambda alpha: PositionalSemantic(alpha=float(alpha), omega=omega, sigma=sigma, lam=lam, A=A)
+
+
+def _require_semantic_part(problem_at):
+    if problem_at(1.0).omega == 1:
+        raise NoTransition("omega = 1: the target has no semantic part, so there is no semantic branch")
 
 
 def _between(low, high, alpha):

@@ -1,0 +1,49 @@
+"""Every claim of the papers as an entry with its evidence: theory value, measured value, error, tolerance, verdict.
+
+>>> from attn_lib import claims
+>>> [claim.id for claim in claims.all()][:2]
+['ps-loss-concentration', 'ps-overlaps']
+
+The same entries run in the tests and are shown in the chapters. :func:`verify` computes the evidence anew.
+"""
+
+from functools import cache
+
+from attn_lib.claims import part1
+from attn_lib.claims.evidence import Claim, Evidence, Row
+
+__all__ = ["Claim", "Evidence", "Row", "all", "verify"]
+
+
+def all():
+    """All claims, in the order of the book.
+
+    Returns
+    -------
+    tuple of Claim
+    """
+    return part1.CLAIMS
+
+
+@cache
+def verify(claim_id):
+    """Compute the evidence for a claim; remembered within a session, since it takes up to half a minute.
+
+    Parameters
+    ----------
+    claim_id : str
+        As listed by :func:`all`.
+
+    Returns
+    -------
+    Evidence
+
+    Raises
+    ------
+    ValueError
+        Unknown id.
+    """
+    known = {claim.id: claim for claim in part1.CLAIMS}
+    if claim_id not in known:
+        raise ValueError(f"claim_id = {claim_id!r}: must be one of {tuple(known)}")
+    return Evidence(claim=known[claim_id], rows=tuple(known[claim_id].compute()))

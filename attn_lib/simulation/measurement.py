@@ -1,0 +1,56 @@
+"""Measurements on a trained layer that need its training set again."""
+
+import numpy as np
+import torch
+
+from attn_lib.simulation.risk import AttentionRisk
+from attn_lib.simulation.sampling import draw_sample
+
+__all__ = ["lowest_curvature"]
+
+
+def lowest_curvature(trained, *, step=1e-4):
+    r"""Smallest eigenvalue of the Hessian of the empirical risk at each learned Q.
+
+    .. math:: \min_{|e|=1} e^\top \nabla^2_Q\Big[\sum_\mu \frac{|y^\mu-f_Q(x^\mu)|^2}{2d} + \frac\lambda2|Q|^2\Big] e
+
+    Parameters
+    ----------
+    trained : TrainedAttention
+        Of moderate d: the Hessian is a dense d x d matrix.
+    step : float
+        Of the central differences of the exact gradient, in the units of Q.
+
+    Returns
+    -------
+    array (seed,)
+        Divided by lambda; positive at a stable minimum.
+
+    Accuracy
+    --------
+    About 1e-6: differences of order step^2 times a fourth derivative.
+
+    Examples
+    --------
+    >>> from attn_lib.problems import PositionalSemantic
+    >>> from attn_lib.simulation.erm import train_positional_semantic
+    >>> problem = PositionalSemantic(alpha=2.0, omega=0.3)
+    >>> trained = train_positional_semantic(problem, d=40, seeds=[0], device="cpu")
+    >>> bool(lowest_curvature(trained)[0] > 0)
+    True
+    """
+    problem, settings = trained.problem, trained.settings
+    lowest = []
+    for seed, Q, Q_star in zip(trained.seeds, trained.Q, trained.Q_star, strict=True):
+        sample = draw_sample(problem, Q_star, n=settings.n, seed=int(seed))
+        risk = AttentionRisk([sample], problem.lam, device=torch.device("cpu"), dtype=torch.float64)
+        kicks = step * np.eye(settings.d)
+        hessian = (_gradient(risk, Q + kicks) - _gradient(risk, Q - kicks)) / (2 * step)
+        lowest.append(np.linalg.eigvalsh((hessian + hessian.T) / 2)[0] / problem.lam)
+    return np.array(lowest)
+
+
+def _gradient(risk, points):
+    points = torch.as_tensor(points)[None]
+    _, in_fields = risk.loss(risk.fields(points))
+    return (risk.adjoint(in_fields) + risk.lam * points)[0].numpy()

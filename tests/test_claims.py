@@ -1,0 +1,33 @@
+"""Every claim of the papers, verified: the verdict shown in the book is the one computed here."""
+
+import pytest
+
+from attn_lib import claims
+from attn_lib.claims.evidence import agreement, positive
+from attn_lib.comparison import Estimate
+
+
+@pytest.mark.parametrize("claim", claims.all(), ids=lambda claim: claim.id)
+def test_theory_matches_simulation_in(claim):
+    evidence = claims.verify(claim.id)
+    assert evidence.rows
+    assert evidence.holds == (not claim.fails_because), evidence._repr_markdown_()
+
+
+def test_identity_every_claim_is_complete():
+    ids = [claim.id for claim in claims.all()]
+    assert len(set(ids)) == len(ids)
+    for claim in claims.all():
+        assert claim.statement and claim.source and claim.chapter and claim.tolerance
+
+
+def test_identity_rows_can_fail():
+    assert not agreement("x", 1.0, Estimate(1.5, 0.1), relative=0.05).holds
+    assert agreement("x", 1.0, Estimate(1.4, 0.1), relative=0.05).holds
+    assert not positive("x", 1.0, Estimate(0.3, 0.1)).holds
+    assert not positive("x", -1.0, Estimate(3.0, 0.1)).holds
+
+
+def test_rejects_unknown_claim():
+    with pytest.raises(ValueError, match="claim_id = 'ps-nothing': must be one of"):
+        claims.verify("ps-nothing")

@@ -1,0 +1,70 @@
+"""Transitions of Part I against published numbers, an independent root search, and their own conditions."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy.optimize import brentq
+
+from attn_lib.problems import PositionalSemantic
+from attn_lib.theory import positional_semantic as ps
+from attn_lib.theory import transitions
+from attn_lib.theory.branches import branch_limits
+
+
+@pytest.mark.parametrize(("omega", "converged"), [(0.1, 0.7508), (0.3, 1.2515)])
+def test_published_alpha_c(omega, converged):
+    """Converged replica-symmetric values of an independent computation, within 1e-3."""
+    assert abs(transitions.alpha_c(omega) - converged) < 1e-3
+
+
+@pytest.mark.parametrize(("omega", "converged"), [(0.1, 0.8928), (0.3, 1.4923)])
+def test_published_alpha_l(omega, converged):
+    assert abs(transitions.alpha_l(omega) - converged) < 2e-3
+
+
+def test_agrees_with_a_root_search_without_derivatives():
+    problem = PositionalSemantic(alpha=1.0, omega=0.2, sigma=0.45, lam=0.008)
+
+    def difference(alpha):
+        semantic, positional = (ps.solve(replace(problem, alpha=alpha), s) for s in ("semantic", "positional"))
+        return semantic.train_loss - positional.train_loss
+
+    expected = brentq(difference, 0.5, 2.5, rtol=1e-4)
+    found = transitions.alpha_c(0.2, sigma=0.45, lam=0.008)
+    np.testing.assert_allclose(found, expected, rtol=3e-4)  # the tolerance of the search, three times
+
+
+def test_identity_the_guess_does_not_matter():
+    near, far = (transitions.alpha_c(0.2, guess=guess) for guess in (0.95, 4.0))
+    np.testing.assert_allclose(near, far, rtol=1e-4)
+
+
+def test_identity_baseline_is_matched_at_alpha_l():
+    alpha = transitions.alpha_l(0.2)
+    problem = PositionalSemantic(alpha=alpha, omega=0.2)
+    semantic, linear = ps.solve(problem, "semantic"), ps.linear_baseline(problem)
+    np.testing.assert_allclose(semantic.test_error, linear.test_error, rtol=2e-4)  # accuracies 1e-4 and 1e-5
+    assert alpha > transitions.alpha_c(0.2)
+
+
+def test_published_branch_limits():
+    """Limits read off at omega = .1 by an independent computation, given to three digits."""
+    limits = branch_limits(0.1, n_scan=13, alpha_max=4.0, accuracy=1e-3)
+    assert abs(limits.positional_end - 1.285) < 2e-3
+    assert limits.positional_birth < limits.semantic_birth < limits.semantic_stable < limits.positional_end
+    below, above = (
+        ps.solve(PositionalSemantic(alpha=limits.semantic_birth * f, omega=0.1), "semantic") for f in (0.97, 1.03)
+    )
+    assert below.collapsed
+    assert not above.collapsed
+
+
+def test_rejects_a_transition_that_does_not_happen():
+    for transition in (transitions.alpha_c, transitions.alpha_l):
+        with pytest.raises(transitions.NoTransition, match="omega = 1: the target has no semantic part"):
+            transition(1.0)
+    with pytest.raises(transitions.NoTransition, match="no crossing of existing branches|neither branch exists"):
+        transitions.alpha_c(0.5, A=((0.3, 0.7), (0.8, 0.2)), lam=0.5)
+    with pytest.raises(ValueError, match="omega = 1.2"):
+        transitions.alpha_c(1.2)
