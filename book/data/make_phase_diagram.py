@@ -36,6 +36,7 @@ CROSSINGS = {
 RUNS = {1000: 12, 2000: 8}  # d: seeds at each alpha
 CURVES_OMEGAS = (0.1, 0.3)
 CURVES_ALPHAS = (0.07, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.58, 0.65, 0.73, 0.8, 0.9, 1.0, 1.15, 1.3, 1.5, 1.7, 1.9, 2.1)
+MORE_SCALES = (0.02, 0.05, 0.1, 0.15, 0.25, 0.35, 0.5, 0.7, 1.0, 1.4)
 MAP_OMEGAS = (0.0, 0.1, 0.2, 0.3, 0.4)
 MAP_ALPHAS = (0.3, 0.6, 0.9, 1.2, 1.6, 2.0)
 
@@ -73,12 +74,12 @@ def branch_limits(omega):
     return {name: None if np.isnan(alpha) else alpha for name, alpha in limits.items()}
 
 
-def paired_runs(omega, alpha, d, seeds):
+def paired_runs(omega, alpha, d, seeds, scales=None):
     """Both starts on the same data, one entry per seed: train loss, test error, overlaps, trapped runs."""
     problem = PositionalSemantic(alpha=alpha, omega=omega)
     part = {"omega": omega, "alpha": alpha, "d": d, "seeds": list(seeds)}
     for start in ("semantic", "positional"):
-        e = train_positional_semantic(problem, d=d, seeds=seeds, start=start, device="cpu")
+        e = train_positional_semantic(problem, d=d, seeds=seeds, start=start, scales=scales, device="cpu")
         if not e.converged.all():
             raise RuntimeError(f"omega = {omega}, alpha = {alpha}, d = {d}, {start} start: not converged")
         columns = {name: getattr(e, name).tolist() for name in ("train_loss", "test_error", "q", "m", "theta")}
@@ -100,6 +101,9 @@ def parts():
             for i, alpha in enumerate(alphas):
                 seeds = range(100 * i, 100 * i + n_seeds)
                 yield f"crossing/{omega}/{d}/{alpha}", paired_runs, (omega, alpha, d, seeds)
+    # Would more starts find lower minima? Runs of the middle alpha once more, where most are trapped.
+    seeds = range(200, 200 + RUNS[2000])
+    yield "more_starts/0.0/2000/0.6", paired_runs, (0.0, 0.6, 2000, seeds, MORE_SCALES)
     for omega in MAP_OMEGAS:
         for i, alpha in enumerate(MAP_ALPHAS):
             seeds = range(1000 + 100 * i, 1000 + 100 * i + 4)
