@@ -1,6 +1,6 @@
 """Transitions of Part I over omega, and simulations around them: writes phase_diagram.json beside this file.
 
-About twelve minutes on one core. The file is written after every part: an interrupted run loses nothing that was
+About thirteen minutes on one core. The file is written after every part: an interrupted run loses nothing that was
 finished, and a new run computes what is missing. Delete the file to compute everything again.
 """
 
@@ -36,7 +36,7 @@ CROSSINGS = {
 RUNS = {1000: 12, 2000: 8}  # d: seeds at each alpha
 CURVES_OMEGAS = (0.1, 0.3)
 CURVES_ALPHAS = (0.07, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.58, 0.65, 0.73, 0.8, 0.9, 1.0, 1.15, 1.3, 1.5, 1.7, 1.9, 2.1)
-MORE_SCALES = (0.02, 0.05, 0.1, 0.15, 0.25, 0.35, 0.5, 0.7, 1.0, 1.4)
+MORE_SCALES = tuple(np.geomspace(0.02, 1.5, 14).round(4).tolist())
 MAP_OMEGAS = (0.0, 0.1, 0.2, 0.3, 0.4)
 MAP_ALPHAS = (0.3, 0.6, 0.9, 1.2, 1.6, 2.0)
 
