@@ -22,7 +22,7 @@ class Claim:
         Where the paper says it.
     chapter : str
         The page of the book that derives it.
-    compute : function
+    compute
         Returns the rows of evidence; theory and simulation are called separately in it.
     tolerance : str
         How the tolerance was fixed beforehand, and why.

@@ -14,7 +14,7 @@ from attn_lib.theory import positional_semantic as ps
 from attn_lib.theory import transitions
 
 OMEGA, D, SEEDS = 0.3, 1000, range(8)
-FINITE_SIZE = 0.03  # the neglected term of the risk is 1-3 % of the test error at d = 1000
+FINITE_SIZE = 0.03  # fixed beforehand: terms of order 1/d that the limit neglects, at d = 1000
 
 
 @cache
@@ -132,7 +132,7 @@ def _semantic_collapse():
 
 
 FIGURE_2 = "arXiv 2402.03902, figure 2"
-SIZE = "4 standard errors plus 3 % of the theory, the size of the term of order 1/d that the limit neglects at d = 1000"
+SIZE = "4 standard errors plus 3 % of the theory, for terms of order 1/d that the limit neglects, at d = 1000"
 SIGN = "positive by 4 standard errors"
 
 CLAIMS = (
