@@ -48,9 +48,7 @@ for start in ("semantic", "positional"):
             for e, v in zip(list(solution.quadrature_error.values())[:4], solution.overlaps, strict=True)
             if v
         )
-        print(
-            f"  {start:10s} accuracy {accuracy:.0e}: {seconds:5.2f} s, {solution.n_iter} updates, estimated error {error:.0e}"
-        )
+        print(f"  {start:10s} accuracy {accuracy:.0e}: {seconds:5.2f} s, {solution.n_iter} updates, error {error:.0e}")
 
 for name in ("alpha_c", "alpha_l"):
     value, seconds = timed(getattr(transitions, name), 0.3)
@@ -64,9 +62,8 @@ for rule in (
     Rule(n_teacher=12, n_inner=24, step=0.675, radius=6.25),
 ):
     value, seconds = timed(cavity_averages, problem, overlaps, rule)
-    print(
-        f"  split at the jump, {rule.n_teacher} points: {seconds:6.3f} s, relative error {abs(value.g_g / reference - 1):.0e}"
-    )
+    error = abs(value.g_g / reference - 1)
+    print(f"  split at the jump, {rule.n_teacher} points: {seconds:6.3f} s, relative error {error:.0e}")
 for degree in (7, 15, 25):
     value, seconds = timed(tensor_rule, problem, overlaps, degree)
     print(f"  tensor Gauss-Hermite, degree {degree}: {seconds:6.3f} s, relative error {abs(value / reference - 1):.0e}")
