@@ -39,7 +39,7 @@ def anderson(F, x, *, tol, max_iter=200, memory=3, far=np.inf, max_step=0.7, sto
         Largest allowed undamped residual max ``|F(x) - x|``.
     far : float
         While the residual is above this, damped plain steps are made instead: slower, but they stay in the basin of
-        the start where an extrapolation may leave it. Their length grows slowly and halves when the residual rises.
+        the start where an extrapolation may leave it. Their length grows slowly and halves when one reverses the last.
         Lowered to half the best residual whenever the acceleration has not improved on it for 10 evaluations.
     max_step : float
         Largest change of one unknown in one step.
@@ -66,7 +66,7 @@ def anderson(F, x, *, tol, max_iter=200, memory=3, far=np.inf, max_step=0.7, sto
     """
     x = np.array(x, dtype=float)
     points, images = [], []
-    best, length, last = FixedPoint(x, np.inf, 0), 0.5, np.inf
+    best, length, last = FixedPoint(x, np.inf, 0), 0.5, np.zeros_like(x)
     for n_iter in range(1, max_iter + 1):
         try:
             image = F(x)
@@ -83,13 +83,13 @@ def anderson(F, x, *, tol, max_iter=200, memory=3, far=np.inf, max_step=0.7, sto
         if residual <= far and n_iter > best.n_iter + 10:
             far, length = best.residual / 2, 0.5
         if residual > far:
-            length = max(length / 2, 0.06) if residual > last else min(1.2 * length, 2.0)
+            length = max(length / 2, 0.06) if (image - x) @ last < 0 else min(1.2 * length, 2.0)
             points, images = [x], [image]
             step = length * (image - x)
         else:
             points, images = [*points[-memory:], x], [*images[-memory:], image]
             step = _mixed(points, images) - x
-        x, last = x + step * (max_step / max(np.abs(step).max(), max_step)), residual
+        x, last = x + step * (max_step / max(np.abs(step).max(), max_step)), image - x
     raise ConvergenceError(
         f"no fixed point after {max_iter} evaluations: residual {best.residual:.1e}, tolerance {tol:.1e}", best
     )
