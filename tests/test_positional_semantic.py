@@ -239,3 +239,13 @@ def iteration_failure():
     from attn_lib.fixed_point import FixedPoint
 
     raise ConvergenceError("stuck", FixedPoint(np.log([0.1, 10.0, 0.1]), 1.0, 3))
+
+
+@pytest.mark.parametrize("omega", [0.0, 0.2, 0.3, 0.6])
+def test_identity_every_start_converges_on_a_grid(omega):
+    """Among them points just beyond the end of a branch, where an iteration lingers."""
+    for alpha in (0.1, 0.5, 0.9, 1.74, 1.9, 6.0):
+        for start in ("semantic", "positional"):
+            solution = ps.solve(PositionalSemantic(alpha=alpha, omega=omega), start, accuracy=1e-2)
+            assert solution.residual <= 1e-7
+            assert (solution.overlaps.theta if start == "semantic" else solution.overlaps.m) > 0 or solution.collapsed

@@ -87,9 +87,9 @@ def branch_limits(omega, *, sigma=0.5, lam=0.01, A=PositionalSemantic.A, accurac
 
     semantic_birth = response_passes_1("uninformed", "response_theta", grid, rising=True)
     positional_birth = response_passes_1("uninformed", "response_m", grid, rising=True)
-    semantic = [1.01 * semantic_birth, *grid[grid > 1.01 * semantic_birth]]
-    positional = [1.01 * positional_birth]
-    for alpha in grid[grid > 1.01 * positional_birth]:
+    semantic = [1.05 * semantic_birth, *grid[grid > 1.05 * semantic_birth]]
+    positional = [1.05 * positional_birth]
+    for alpha in grid[grid > 1.05 * positional_birth]:
         if solution("positional", alpha).collapsed:
             break
         positional.append(alpha)
@@ -98,6 +98,8 @@ def branch_limits(omega, *, sigma=0.5, lam=0.01, A=PositionalSemantic.A, accurac
         positional_end = response_passes_1("uninformed", "response_m", [positional[-1], alpha], rising=False)
         if np.isnan(positional_end):  # the branch is lost by a jump
             positional_end = _bisect(lambda a: solution("positional", a).collapsed, positional[-1], alpha, accuracy)
+        if 0.97 * positional_end > positional[-1]:
+            positional.append(0.97 * positional_end)
     return BranchLimits(
         semantic_birth=semantic_birth,
         semantic_stable=response_passes_1("semantic", "response_m", semantic, rising=False),

@@ -26,7 +26,7 @@ VERSIONS = {"python": platform.python_version(), **{p: version(p) for p in ("num
 
 OMEGAS = (0.0, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4)
 ALPHA_L_OMEGAS = (0.0, 0.1, 0.2, 0.3, 0.38, 0.4)
-LIMITS_OMEGAS = (0.0, 0.1, 0.3)
+LIMITS_OMEGAS = (0.0, 0.1, 0.2, 0.3, 0.4)
 # Alphas around the crossing of the train losses, few and close: there the difference is nearly a straight line.
 CROSSINGS = {
     0.0: (0.52, 0.56, 0.60, 0.64, 0.68),
