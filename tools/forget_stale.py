@@ -32,8 +32,9 @@ def behind_the_outputs():
 
 
 def layout():
-    """The list of pages and how they are built."""
-    return fingerprint([ROOT / "_config.yml", ROOT / "_toc.yml"])
+    """The list of pages, how they are built and what is copied beside them."""
+    static = [path for path in (ROOT / "book" / "_static").rglob("*") if path.is_file()]
+    return fingerprint([ROOT / "_config.yml", ROOT / "_toc.yml", *static])
 
 
 def forget(name, now, stale):

@@ -18,7 +18,7 @@ for page in "$@"; do
       [ "$scheme" = dark ] && preferred=0 || preferred=1
       timeout 60 chromium --headless --no-sandbox --disable-gpu --disable-quic --no-first-run \
         --disable-background-networking --disable-component-update --disable-sync --user-data-dir="$profile" \
-        --hide-scrollbars --blink-settings=preferredColorScheme=$preferred --virtual-time-budget=8000 \
+        --blink-settings=preferredColorScheme=$preferred --virtual-time-budget=8000 \
         --window-size="$width,${HEIGHT:-2400}" --screenshot="$out/$(basename "$page")-$width-$scheme.png" \
         "file://$html/$page.html" 2>/dev/null
     done
