@@ -15,7 +15,7 @@ two wells of competing depth: the proximal operator is the *global* minimiser an
 
 import numpy as np
 
-__all__ = ["attention_diagonal", "loss", "loss_derivatives", "descend", "prox"]
+__all__ = ["attention_diagonal", "loss", "loss_derivatives", "moreau_objective", "descend", "prox"]
 
 
 def attention_diagonal(u, v):
@@ -79,6 +79,21 @@ def loss_derivatives(u, v, T11, T22, sigma):
         (k1 * p - k2 * n) * u + g1 - g2,
         (k1 + k2) * u**2,
     )
+
+
+def moreau_objective(u, v, w_u, w_v, T11, T22, V, sigma):
+    r"""What the proximal operator minimises, :math:`|z-w|^2/(2V) + \ell(z)` at z = (u, v).
+
+    Parameters
+    ----------
+    u, v, w_u, w_v, T11, T22, V, sigma
+        As in :func:`descend`.
+
+    Returns
+    -------
+    array
+    """
+    return ((u - w_u) ** 2 + (v - w_v) ** 2) / (2 * V) + loss(u, v, T11, T22, sigma)
 
 
 def descend(u, v, w_u, w_v, T11, T22, V, sigma, tol=1e-11, max_iter=200):
@@ -162,7 +177,7 @@ def prox(w_u, w_v, T11, T22, V, sigma):
     size = 0.5 + np.abs(w_u) + np.abs(w_v)
     starts = [(w_u, w_v), (-w_u, w_v), (size, w_v), (-size, w_v), (size / 2, -w_v), (-size / 2, -w_v)]
     wells = [descend(u, v, w_u, w_v, T11, T22, V, sigma) for u, v in starts]
-    values = [((u - w_u) ** 2 + (v - w_v) ** 2) / (2 * V) + loss(u, v, T11, T22, sigma) for u, v in wells]
+    values = [moreau_objective(u, v, w_u, w_v, T11, T22, V, sigma) for u, v in wells]
     best = np.argmin(values, axis=0)[None]
     pick = lambda stack: np.take_along_axis(np.array(stack), best, axis=0)[0]  # noqa: E731
     return pick([u for u, _ in wells]), pick([v for _, v in wells]), pick(values)

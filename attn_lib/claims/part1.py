@@ -121,12 +121,13 @@ ALPHA_WEAK = 0.5
 
 def _weak_recovery():
     """theta at the lowest minimum; a Q without relation to Q* has theta of order sigma sqrt(q / d), not 0."""
-    theory = ps.solve(PositionalSemantic(alpha=ALPHA_WEAK, omega=OMEGA), "semantic")
+    problem = PositionalSemantic(alpha=ALPHA_WEAK, omega=OMEGA)
+    theory = ps.solve(problem, "semantic").overlaps
     runs = [_trained(ALPHA_WEAK, start) for start in ("semantic", "positional")]
     lower = np.where(runs[0].train_loss < runs[1].train_loss, 0, 1)
     theta = np.choose(lower, [run.theta for run in runs])
-    chance = 2 * np.sqrt(theory.overlaps.q / (4 * D))  # two standard deviations of theta at random, sigma = 1/2
-    yield agreement("theta of the lowest minimum, alpha = 0.5", theory.overlaps.theta, estimate(theta), absolute=chance)
+    label = f"theta of the lowest minimum, alpha = {ALPHA_WEAK}"
+    yield agreement(label, theory.theta, estimate(theta), absolute=_by_chance(problem, theory.q, D))
 
 
 def _semantic_collapse():
@@ -134,8 +135,13 @@ def _semantic_collapse():
     theory = ps.solve(problem, "semantic").overlaps
     for d in (500, 2000):
         run = erm.train_positional_semantic(problem, d=d, seeds=SEEDS, start="semantic", scales=(0.25,), n_test=2)
-        chance = 2 * np.sqrt(theory.q / (4 * d))
-        yield agreement(f"theta kept from a start at Q*/4, d = {d}", theory.theta, estimate(run.theta), absolute=chance)
+        label = f"theta kept from a start at Q*/4, d = {d}"
+        yield agreement(label, theory.theta, estimate(run.theta), absolute=_by_chance(problem, theory.q, d))
+
+
+def _by_chance(problem, q, d):
+    """Two standard deviations of theta for a Q drawn without regard to Q*."""
+    return 2 * problem.sigma * np.sqrt(q / d)
 
 
 FIGURE_2 = "arXiv 2402.03902, figure 2"

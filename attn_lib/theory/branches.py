@@ -1,5 +1,6 @@
 """Where the positional and the semantic branch of Part I are born, end, and gain or lose stability."""
 
+from dataclasses import replace
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -9,7 +10,7 @@ from scipy.optimize import brentq
 from attn_lib.problems import PositionalSemantic
 from attn_lib.theory.positional_semantic import solve
 
-__all__ = ["ALPHA_RANGE", "BranchLimits", "branch_limits"]
+__all__ = ["ALPHA_RANGE", "BranchLimits", "branch_limits", "warm_solver"]
 
 ALPHA_RANGE = (0.02, 40.0)  # of sample complexities searched for transitions
 
@@ -66,17 +67,7 @@ def branch_limits(omega, *, sigma=0.5, lam=0.01, A=PositionalSemantic.A, accurac
     Derived here; arXiv 2402.03902 shows the branches but not their limits.
     """
     grid = np.geomspace(ALPHA_RANGE[0], alpha_max, n_scan)
-    found = {start: {} for start in ("uninformed", "semantic", "positional")}
-
-    def solution(start, alpha):
-        known = found[start]
-        if alpha not in known:
-            alive = [a for a in known if not known[a].collapsed]
-            nearest = min(alive, key=lambda a: abs(np.log(a / alpha)), default=None)
-            guess = None if nearest is None else known[nearest].overlaps
-            problem = PositionalSemantic(alpha=alpha, omega=omega, sigma=sigma, lam=lam, A=A)
-            known[alpha] = solve(problem, start, accuracy=accuracy, guess=guess)
-        return known[alpha]
+    solution = warm_solver(PositionalSemantic(alpha=1.0, omega=omega, sigma=sigma, lam=lam, A=A), accuracy)
 
     def response_passes_1(start, name, alphas, rising):
         for low, high in pairwise(alphas):
@@ -107,6 +98,34 @@ def branch_limits(omega, *, sigma=0.5, lam=0.01, A=PositionalSemantic.A, accurac
         positional_end=positional_end,
         positional_unstable=response_passes_1("positional", "response_theta", positional, rising=True),
     )
+
+
+def warm_solver(problem, accuracy):
+    """Solutions along alpha, each remembered and begun from the nearest alpha at which the branch is known to exist.
+
+    Parameters
+    ----------
+    problem : PositionalSemantic
+        Its alpha does not matter.
+    accuracy : float
+        As in :func:`~attn_lib.theory.positional_semantic.solve`.
+
+    Returns
+    -------
+    function
+        (start, alpha) to Solution.
+    """
+    known = {}
+
+    def solution(start, alpha):
+        if (start, alpha) not in known:
+            alive = [a for branch, a in known if branch == start and not known[branch, a].collapsed]
+            nearest = min(alive, key=lambda a: abs(np.log(a / alpha)), default=None)
+            guess = None if nearest is None else known[start, nearest].overlaps
+            known[start, alpha] = solve(replace(problem, alpha=float(alpha)), start, accuracy=accuracy, guess=guess)
+        return known[start, alpha]
+
+    return solution
 
 
 def _bisect(lost, low, high, accuracy):

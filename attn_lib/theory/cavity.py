@@ -30,7 +30,7 @@ import numpy as np
 from numpy.polynomial.legendre import leggauss
 
 from attn_lib.gaussian import gaussian_ball
-from attn_lib.proximal import attention_diagonal, descend, loss, loss_derivatives
+from attn_lib.proximal import attention_diagonal, descend, loss, loss_derivatives, moreau_objective
 
 __all__ = ["Averages", "Rule", "cavity_averages"]
 
@@ -204,7 +204,7 @@ class _Line:
         return np.where(self.moreau(*right, w_u) < self.moreau(*left, w_u), right, left)
 
     def moreau(self, u, v, w_u):
-        return ((u - w_u) ** 2 + (v - self.w_v) ** 2) / (2 * self.V) + loss(u, v, self.T11, self.T22, self.sigma)
+        return moreau_objective(u, v, w_u, self.w_v, self.T11, self.T22, self.V, self.sigma)
 
     def prox_nodes(self, low, high, n_inner):
         """Nodes (u, v, w_u) and weights in w_u, shape (N, 2 n_inner), sweeping global minima from w_u = low to high."""

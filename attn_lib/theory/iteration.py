@@ -130,9 +130,15 @@ def iterate(problem, overlaps, rule):
             return Overlaps(q=q + overlap**2 / rho, m=0.0, theta=overlap, V=V)
         return Overlaps(q=q, m=overlap if branch == "positional" else 0.0, theta=0.0, V=V)
 
+    latest = None  # the iteration ends on a point that it has just updated
+
     def update(x):
+        nonlocal latest
         o = from_log(x)
-        new = updated(problem, conjugates(problem, o, cavity_averages(problem, o, rule)))
+        averages = cavity_averages(problem, o, rule)
+        hats = conjugates(problem, o, averages)
+        new = updated(problem, hats)
+        latest = o, averages, hats, new
         # an update that overshoots through zero only shrinks the overlap: no fixed point is added or lost
         return to_log(new, order=new._replace(m=max(new.m, 0.3 * o.m), theta=max(new.theta, 0.3 * o.theta)))
 
@@ -151,25 +157,22 @@ def iterate(problem, overlaps, rule):
             raise ConvergenceError(f"{problem}, {branch} branch: {error}", from_log(error.partial.x)) from error
 
     found = run(to_log(overlaps, overlaps), vanishing)
-    o = from_log(found.x)
     if vanishing(found.x):
+        o = from_log(found.x)
         smaller = Overlaps(q=0.0 if untrained(o) else o.q, m=0.0, theta=0.0, V=o.V)
         ended = iterate(problem, smaller, rule)
         # born here or ended? The response of the point with one overlap less decides
         if branch == "uninformed" or responses(problem, ended)[branch == "semantic"] < 1:
             return ended._replace(n_iter=ended.n_iter + found.n_iter)
         found = run(found.x, None)
-        o = from_log(found.x)
-    averages = cavity_averages(problem, o, rule)
-    hats = conjugates(problem, o, averages)
-    again = updated(problem, hats)
+    o, averages, hats, again = latest
     values = {
         **o._asdict(),
         "train_loss": _train_loss(problem, o, hats, averages.moreau),
         "test_error": averages.loss_at_cavity,
     }
     residual = max(abs(b - a) for a, b in zip(o, again, strict=True))
-    return State(o, hats, averages, residual, found.n_iter + 1, values)
+    return State(o, hats, averages, residual, found.n_iter, values)
 
 
 def _train_loss(problem, o, hats, moreau):

@@ -113,8 +113,8 @@ def solve(problem, start="semantic", *, accuracy=1e-4, guess=None):
 
     Accuracy
     --------
-    ``accuracy`` by the estimate in ``quadrature_error``, which overestimates the error about threefold. On one core
-    a solution takes 0.1-0.6 s at 1e-4 and of the order of a minute at 1e-6.
+    ``accuracy`` by the estimate in ``quadrature_error``, an upper one. On one core a solution takes 0.3-0.8 s at 1e-4
+    and about 2 s at 1e-6; several times that near the end of a branch and, for the uninformed start, at omega = 1.
 
     Source
     ------

@@ -14,7 +14,7 @@ import numpy as np
 from scipy.optimize import brentq
 
 from attn_lib.problems import PositionalSemantic
-from attn_lib.theory.branches import ALPHA_RANGE, BranchLimits, branch_limits
+from attn_lib.theory.branches import ALPHA_RANGE, BranchLimits, branch_limits, warm_solver
 from attn_lib.theory.positional_semantic import linear_baseline, solve
 
 __all__ = ["BranchLimits", "NoTransition", "alpha_c", "alpha_l", "branch_limits", "loss_difference"]
@@ -162,14 +162,10 @@ def alpha_l(omega, *, sigma=0.5, lam=0.01, A=DEFAULT_A, accuracy=3e-5, guess=1.0
     problem_at = _family(omega, sigma, lam, A)
     _require_semantic_part(problem_at)
     target = linear_baseline(problem_at(1.0)).test_error
-    found = {}
+    solution = warm_solver(problem_at(1.0), accuracy)
 
     def excess(alpha):
-        nearest = min(found, key=lambda a: abs(np.log(a / alpha)), default=None)
-        old = found.get(nearest)
-        warm = None if old is None or old.collapsed else old.overlaps
-        found[alpha] = solve(problem_at(alpha), "semantic", accuracy=accuracy, guess=warm)
-        return found[alpha].test_error / target - 1
+        return solution("semantic", alpha).test_error / target - 1
 
     low = high = float(np.clip(guess, *ALPHA_RANGE))
     if excess(low) < 0:
@@ -185,7 +181,7 @@ def alpha_l(omega, *, sigma=0.5, lam=0.01, A=DEFAULT_A, accuracy=3e-5, guess=1.0
                 raise NoTransition(f"omega = {omega!r}: semantic attention does not beat the baseline in {ALPHA_RANGE}")
         low = high / 1.3
     root = brentq(excess, low, high, xtol=1e-6, rtol=1e-6)
-    if found[root].collapsed:
+    if solution("semantic", root).collapsed:
         raise NoTransition(f"omega = {omega!r}: the semantic branch does not exist at alpha = {root:.4g}")
     return float(root)
 
