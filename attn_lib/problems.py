@@ -1,12 +1,13 @@
 """Problems: frozen, validated parameters. Theory and simulation both start here, and share nothing else."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
-from numbers import Real
+from numbers import Integral, Real
 
 import numpy as np
 
-__all__ = ["PositionalSemantic"]
+__all__ = ["GeneralAttention", "PositionalSemantic"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,12 +63,132 @@ class PositionalSemantic:
         for name in ("alpha", "sigma", "lam"):
             _check_real(name, getattr(self, name), "a finite number > 0", lambda v: v > 0)
         _check_real("omega", self.omega, "a number in [0, 1]", lambda v: 0 <= v <= 1)
-        object.__setattr__(self, "A", _row_stochastic(self.A))
+        object.__setattr__(self, "A", _row_stochastic(self.A, 2))
 
     @property
     def rho(self):
         """Variance sigma**2 of a teacher field h*."""
         return self.sigma**2
+
+
+@dataclass(frozen=True, kw_only=True)
+class GeneralAttention:
+    r"""The attention layer of Part I with any number of tokens, ranks and token covariances.
+
+    .. math::
+
+        T = (1-\omega)\,\mathrm{softmax}(h^\star h^{\star\top}) + \omega A, \quad
+        h^\star_\ell = Q^{\star\top} x_\ell/\sqrt d \in R^t, \qquad
+        S = \mathrm{softmax}(h h^\top), \quad h_\ell = Q^\top(x_\ell+p_\ell)/\sqrt d \in R^r,
+
+    with independent tokens :math:`x_\ell\sim N(0,\Sigma_\ell)`, target y = T x, student S (x + p), the entries of
+    Q* standard Gaussian and the empirical risk of :class:`PositionalSemantic`. The covariances commute: a fraction
+    ``spectrum_weights[g]`` of the d directions has the eigenvalue ``spectrum_values[l][g]`` of the covariance of token
+    l. The positions p_l do not single out any of these groups: group g contributes its weight times p_l.p_k to p_l.p_k.
+
+    Parameters
+    ----------
+    alpha : float
+        Sample complexity n/d, > 0.
+    omega : float
+        Weight of the positional part of the target, in [0, 1].
+    A : L x L nested sequence
+        Row-stochastic mixing matrix of the positional part of the target; L >= 2 is the number of tokens.
+    lam : float
+        Ridge penalty lambda of ``(lam / 2) |Q|^2``, > 0.
+    rank, teacher_rank : int
+        r and t, the numbers of columns of Q and Q*, >= 1.
+    spectrum_weights : sequence of G floats
+        > 0, sum 1.
+    spectrum_values : L x G nested sequence, optional
+        Eigenvalues of the token covariances, > 0; by default 0.25 for every token (sigma = 0.5), with G = 1.
+    positions : L x L nested sequence, optional
+        Gram matrix p_l.p_k, symmetric and positive semidefinite. By default the regular simplex of unit vectors with
+        sum 0, which for two tokens is p_1 = -p_2.
+
+    Raises
+    ------
+    ValueError
+        Naming the field, the value and the allowed range.
+
+    Source
+    ------
+    arXiv 2402.03902, the general model before its specialisation to two tokens and rank one. There the positions may
+    have any direction; here they are spread evenly over the eigenspaces.
+
+    Examples
+    --------
+    >>> layer = GeneralAttention(alpha=1.5, omega=0.3, A=[[0.5, 0.3, 0.2], [0.2, 0.5, 0.3], [0.3, 0.2, 0.5]], rank=2)
+    >>> layer.n_tokens, layer.token_variances
+    (3, (0.25, 0.25, 0.25))
+    """
+
+    alpha: float
+    omega: float
+    A: tuple
+    lam: float = 0.01
+    rank: int = 1
+    teacher_rank: int = 1
+    spectrum_weights: tuple = (1.0,)
+    spectrum_values: tuple = None
+    positions: tuple = None
+
+    def __post_init__(self):
+        for name in ("alpha", "lam"):
+            _check_real(name, getattr(self, name), "a finite number > 0", lambda v: v > 0)
+        _check_real("omega", self.omega, "a number in [0, 1]", lambda v: 0 <= v <= 1)
+        for name in ("rank", "teacher_rank"):
+            value = getattr(self, name)
+            if not isinstance(value, Integral) or isinstance(value, bool) or value < 1:
+                raise ValueError(f"{name} = {value!r}: must be an integer >= 1")
+        A = _row_stochastic(self.A)
+        n, G = len(A), len(self.spectrum_weights) if isinstance(self.spectrum_weights, Sequence) else 1
+        values = ((0.25,) * G,) * n if self.spectrum_values is None else self.spectrum_values
+        simplex = (np.eye(n) - 1 / n) * n / (n - 1)
+        checked = {
+            "A": A,
+            "spectrum_weights": _array(
+                "spectrum_weights",
+                self.spectrum_weights,
+                "numbers > 0 of sum 1",
+                lambda w: w.ndim == 1 and w.size and (w > 0).all() and np.isclose(w.sum(), 1, rtol=0, atol=1e-12),
+            ),
+            "spectrum_values": _array(
+                "spectrum_values",
+                values,
+                f"{n} x {G} eigenvalues > 0, one row a token, one column a weight",
+                lambda v: v.shape == (n, G) and (v > 0).all(),
+            ),
+            "positions": _array(
+                "positions",
+                simplex if self.positions is None else self.positions,
+                f"a symmetric positive semidefinite {n} x {n} matrix",
+                lambda P: P.shape == (n, n) and np.allclose(P, P.T) and np.linalg.eigvalsh(P)[0] >= -1e-12 * P.trace(),
+            ),
+        }
+        for name, value in checked.items():
+            object.__setattr__(self, name, value)
+
+    @classmethod
+    def of_two_tokens(cls, problem):
+        """The same layer as a :class:`PositionalSemantic` problem."""
+        return cls(
+            alpha=problem.alpha,
+            omega=problem.omega,
+            A=problem.A,
+            lam=problem.lam,
+            spectrum_values=((problem.rho,), (problem.rho,)),
+        )
+
+    @property
+    def n_tokens(self):
+        """Number of tokens L."""
+        return len(self.A)
+
+    @property
+    def token_variances(self):
+        """Tr Sigma_l / d of each token: the variance of its component, and of a teacher field."""
+        return tuple(float(np.dot(self.spectrum_weights, values)) for values in self.spectrum_values)
 
 
 def _check_real(name, value, allowed, is_allowed):
@@ -76,11 +197,33 @@ def _check_real(name, value, allowed, is_allowed):
         raise ValueError(f"{name} = {value!r}: must be {allowed}")
 
 
-def _row_stochastic(A):
+def _row_stochastic(A, n=None):
+    size = f"{n} x {n}" if n else "L x L (L >= 2)"
+    return _array(
+        "A",
+        A,
+        f"a {size} matrix of entries >= 0 whose rows sum to 1",
+        lambda a: (
+            a.ndim == 2
+            and a.shape[0] == a.shape[1]
+            and len(a) >= 2
+            and n in (None, len(a))
+            and (a >= 0).all()
+            and np.allclose(a.sum(axis=1), 1, rtol=0, atol=1e-12)
+        ),
+    )
+
+
+def _array(name, value, allowed, is_allowed):
+    """The value as nested tuples of floats, once it is found to be an array that is allowed."""
     try:
-        matrix = np.array(A, dtype=float)
+        array = np.array(value, dtype=float)
     except (TypeError, ValueError):
-        matrix = np.empty(0)
-    if matrix.shape != (2, 2) or not (matrix >= 0).all() or not np.allclose(matrix.sum(axis=1), 1, rtol=0, atol=1e-12):
-        raise ValueError(f"A = {A!r}: must be a 2 x 2 matrix of entries >= 0 whose rows sum to 1")
-    return tuple(tuple(float(a) for a in row) for row in matrix)
+        array = np.full((), np.nan)
+    if not (np.isfinite(array).all() and is_allowed(array)):
+        raise ValueError(f"{name} = {value!r}: must be {allowed}")
+    return _nested_tuples(array.tolist())
+
+
+def _nested_tuples(value):
+    return tuple(map(_nested_tuples, value)) if isinstance(value, list) else value
