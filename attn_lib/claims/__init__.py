@@ -4,15 +4,18 @@
 >>> [claim.id for claim in claims.all()][:2]
 ['ps-loss-concentration', 'ps-overlaps']
 
-The same entries run in the tests and are shown in the chapters. :func:`verify` computes the evidence anew.
+The same entries run in the tests and are shown in the chapters. :func:`verify` computes the evidence anew,
+:func:`verify_all` that of all claims.
 """
 
 from functools import cache
 
+from joblib import Parallel, delayed, parallel_config
+
 from attn_lib.claims import part1
 from attn_lib.claims.evidence import Claim, Evidence, Row
 
-__all__ = ["Claim", "Evidence", "Row", "all", "verify"]
+__all__ = ["Claim", "Evidence", "Row", "all", "verify", "verify_all"]
 
 
 def all():
@@ -27,7 +30,7 @@ def all():
 
 @cache
 def verify(claim_id):
-    """Compute the evidence for a claim; remembered within a session, since it takes up to half a minute.
+    """Compute the evidence for a claim; remembered within a session.
 
     Parameters
     ----------
@@ -47,3 +50,22 @@ def verify(claim_id):
     if claim_id not in known:
         raise ValueError(f"claim_id = {claim_id!r}: must be one of {tuple(known)}")
     return Evidence(claim=known[claim_id], rows=tuple(known[claim_id].compute()))
+
+
+def verify_all(n_jobs=2):
+    """Compute the evidence for every claim, several at a time.
+
+    Parameters
+    ----------
+    n_jobs : int
+        Processes, one thread each.
+
+    Returns
+    -------
+    dict
+        Id to Evidence, in the order of :func:`all`.
+    """
+    ids = [claim.id for claim in all()]
+    with parallel_config(backend="loky", inner_max_num_threads=1):
+        found = Parallel(n_jobs=n_jobs, batch_size=1)(delayed(verify)(claim_id) for claim_id in ids)
+    return dict(zip(ids, found, strict=True))
