@@ -1,6 +1,11 @@
 """Checks of arguments, shared by the files of this directory."""
 
-from numbers import Integral
+from numbers import Integral, Real
+
+import numpy as np
+import torch
+
+DTYPES = {"float32": torch.float32, "float64": torch.float64}
 
 
 def require(ok, name, value, allowed):
@@ -30,3 +35,36 @@ def is_integer(value):
     bool
     """
     return isinstance(value, Integral) and not isinstance(value, bool)
+
+
+def check_training(s, problem, seeds, starts):
+    """Raise ValueError, naming the argument, for settings that cannot be run.
+
+    Parameters
+    ----------
+    s : Settings
+        Of :mod:`attn_lib.simulation.erm`.
+    problem : PositionalSemantic or GeneralAttention
+    seeds : object
+        As given by the caller; an iterable has become a list.
+    starts : tuple of str
+        The names of starts that are known.
+    """
+    require(is_integer(s.d) and s.d >= 2, "d", s.d, "an integer >= 2")
+    require(s.n >= 1, "alpha", problem.alpha, f"large enough for round(alpha d) >= 1 at d = {s.d}")
+    require(s.start in starts, "start", s.start, f"one of {starts}")
+    scales_ok = isinstance(s.scales, tuple) and s.scales and all(_is_positive(c) for c in s.scales)
+    require(scales_ok, "scales", s.scales, "a tuple of finite numbers > 0")
+    require(is_integer(s.n_test) and s.n_test >= 2, "n_test", s.n_test, "an integer >= 2")
+    require(_is_positive(s.tolerance), "tolerance", s.tolerance, "a finite number > 0")
+    require(is_integer(s.max_iter) and s.max_iter >= 1, "max_iter", s.max_iter, "an integer >= 1")
+    require(s.dtype in tuple(DTYPES), "dtype", s.dtype, f"one of {tuple(DTYPES)}")
+    gpus = ["cuda", *(f"cuda:{i}" for i in range(torch.cuda.device_count()))]
+    devices = ["cpu", *(gpus if torch.cuda.is_available() else [])]
+    require(s.device in devices, "device", s.device, f"one of {devices} on this machine")
+    seeds_ok = isinstance(seeds, list) and seeds and all(is_integer(k) and k >= 0 for k in seeds)
+    require(seeds_ok and len(set(seeds)) == len(seeds), "seeds", seeds, "distinct integers >= 0, not empty")
+
+
+def _is_positive(value):
+    return isinstance(value, Real) and not isinstance(value, bool) and 0 < value < np.inf

@@ -9,7 +9,6 @@ reached.
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from numbers import Real
 from typing import NamedTuple
 
 import numpy as np
@@ -17,7 +16,7 @@ import torch
 from tqdm import tqdm
 
 from attn_lib.problems import PositionalSemantic
-from attn_lib.simulation._checks import is_integer, require
+from attn_lib.simulation._checks import DTYPES, check_training, is_integer
 from attn_lib.simulation.attention import gram_matrices, squared_error, student_attention
 from attn_lib.simulation.lbfgs import minimise
 from attn_lib.simulation.risk import AttentionRisk
@@ -29,7 +28,6 @@ __all__ = ["START_SCALES", "Settings", "TrainedAttention", "train_positional_sem
 # that it misses. (Most runs from 1_d itself are trapped in a minimum that is higher by several percent.)
 START_SCALES = {"semantic": (0.05, 1.0), "positional": (0.05, 0.25, 0.5), "random": (1.0,)}
 
-DTYPES = {"float32": torch.float32, "float64": torch.float64}
 SAME_LOSS = 1e-6  # relative; at the default tolerance, runs that reach one minimum agree far better
 
 
@@ -179,7 +177,7 @@ def train_positional_semantic(
         device = "cuda" if torch.cuda.is_available() else "cpu"
     n = round(problem.alpha * d) if is_integer(d) else 0
     settings = Settings(d, n, n_test, start, scales, tolerance, max_iter, str(device), dtype)
-    _check(settings, problem, seeds)
+    check_training(settings, problem, seeds, tuple(START_SCALES))
     size = _seeds_at_once(settings)
     rows = []
     with tqdm(total=len(seeds), desc=f"{start} start", disable=not progress) as bar:
@@ -252,24 +250,3 @@ def _seeds_at_once(settings):
         return 1
     free, _ = torch.cuda.mem_get_info(device)
     return max(1, free // 3 // (2 * settings.n * settings.d * DTYPES[settings.dtype].itemsize))
-
-
-def _check(s, problem, seeds):
-    require(is_integer(s.d) and s.d >= 2, "d", s.d, "an integer >= 2")
-    require(s.n >= 1, "alpha", problem.alpha, f"large enough for round(alpha d) >= 1 at d = {s.d}")
-    require(s.start in tuple(START_SCALES), "start", s.start, f"one of {tuple(START_SCALES)}")
-    scales_ok = isinstance(s.scales, tuple) and s.scales and all(_is_positive(c) for c in s.scales)
-    require(scales_ok, "scales", s.scales, "a tuple of finite numbers > 0")
-    require(is_integer(s.n_test) and s.n_test >= 2, "n_test", s.n_test, "an integer >= 2")
-    require(_is_positive(s.tolerance), "tolerance", s.tolerance, "a finite number > 0")
-    require(is_integer(s.max_iter) and s.max_iter >= 1, "max_iter", s.max_iter, "an integer >= 1")
-    require(s.dtype in tuple(DTYPES), "dtype", s.dtype, f"one of {tuple(DTYPES)}")
-    gpus = ["cuda", *(f"cuda:{i}" for i in range(torch.cuda.device_count()))]
-    devices = ["cpu", *(gpus if torch.cuda.is_available() else [])]
-    require(s.device in devices, "device", s.device, f"one of {devices} on this machine")
-    seeds_ok = isinstance(seeds, list) and seeds and all(is_integer(k) and k >= 0 for k in seeds)
-    require(seeds_ok and len(set(seeds)) == len(seeds), "seeds", seeds, "distinct integers >= 0, not empty")
-
-
-def _is_positive(value):
-    return isinstance(value, Real) and not isinstance(value, bool) and 0 < value < np.inf
