@@ -41,7 +41,7 @@ def loss(u, v, T11, T22, sigma):
     ----------
     u, v, T11, T22 : arrays, broadcast together
         Rotated student fields; diagonal of the target mixing matrix.
-    sigma : float
+    sigma : float or array
         Standard deviation of one token component.
 
     Returns
@@ -107,8 +107,10 @@ def descend(u, v, w_u, w_v, T11, T22, V, sigma, tol=1e-11, max_iter=200):
     ----------
     u, v, w_u, w_v, T11, T22 : arrays, broadcast together
         Starting point, cavity field, diagonal of the target mixing.
-    V, sigma : float
-        Response (> 0) and token standard deviation.
+    V : float
+        Response, > 0.
+    sigma : float or array
+        Token standard deviation.
     tol : float
         Largest allowed ``|w - V grad l(z) - z|``, in the units of the fields.
 
@@ -122,12 +124,12 @@ def descend(u, v, w_u, w_v, T11, T22, V, sigma, tol=1e-11, max_iter=200):
     RuntimeError
         When some node has not reached ``tol`` after ``max_iter`` steps.
     """
-    u, v, w_u, w_v, T11, T22 = (np.array(x, dtype=float) for x in np.broadcast_arrays(u, v, w_u, w_v, T11, T22))
-    shape = u.shape
-    u, v, w_u, w_v, T11, T22 = (x.ravel() for x in (u, v, w_u, w_v, T11, T22))
+    nodes = np.broadcast_arrays(u, v, w_u, w_v, T11, T22, sigma)
+    shape = nodes[0].shape
+    u, v, w_u, w_v, T11, T22, sigma = (np.array(x, dtype=float).ravel() for x in nodes)
     todo = np.arange(u.size)
     for _ in range(max_iter):
-        here = (T11[todo], T22[todo], sigma)
+        here = (T11[todo], T22[todo], sigma[todo])
         x, y, wx, wy = u[todo], v[todo], w_u[todo], w_v[todo]
         lu, lv, luu, luv, lvv = loss_derivatives(x, y, *here)
         grad_u, grad_v = (x - wx) + V * lu, (y - wy) + V * lv
@@ -135,7 +137,7 @@ def descend(u, v, w_u, w_v, T11, T22, V, sigma, tol=1e-11, max_iter=200):
         if not open_.any():
             return u.reshape(shape), v.reshape(shape)
         todo = todo[open_]
-        here = (T11[todo], T22[todo], sigma)
+        here = (T11[todo], T22[todo], sigma[todo])
         x, y, wx, wy, grad_u, grad_v = (a[open_] for a in (x, y, wx, wy, grad_u, grad_v))
         a, b, c = 1 + V * luu[open_], V * luv[open_], 1 + V * lvv[open_]
         lowest = (a + c) / 2 - np.hypot((a - c) / 2, b)
@@ -173,7 +175,7 @@ def prox(w_u, w_v, T11, T22, V, sigma):
     tuple of arrays
         (u, v, value), where value is the minimum of ``|z - w|^2 / (2 V) + loss(z)`` (the Moreau envelope).
     """
-    w_u, w_v, T11, T22 = np.broadcast_arrays(w_u, w_v, T11, T22)
+    w_u, w_v, T11, T22, sigma = np.broadcast_arrays(w_u, w_v, T11, T22, sigma)
     size = 0.5 + np.abs(w_u) + np.abs(w_v)
     starts = [(w_u, w_v), (-w_u, w_v), (size, w_v), (-size, w_v), (size / 2, -w_v), (-size / 2, -w_v)]
     wells = [descend(u, v, w_u, w_v, T11, T22, V, sigma) for u, v in starts]
