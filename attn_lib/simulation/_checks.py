@@ -62,6 +62,16 @@ def check_training(s, problem, seeds, starts):
     gpus = ["cuda", *(f"cuda:{i}" for i in range(torch.cuda.device_count()))]
     devices = ["cpu", *(gpus if torch.cuda.is_available() else [])]
     require(s.device in devices, "device", s.device, f"one of {devices} on this machine")
+    check_seeds(seeds)
+
+
+def check_seeds(seeds):
+    """Raise ValueError unless seeds is a list of distinct integers >= 0.
+
+    Parameters
+    ----------
+    seeds : object
+    """
     seeds_ok = isinstance(seeds, list) and seeds and all(is_integer(k) and k >= 0 for k in seeds)
     require(seeds_ok and len(set(seeds)) == len(seeds), "seeds", seeds, "distinct integers >= 0, not empty")
 
