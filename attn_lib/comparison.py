@@ -1,10 +1,10 @@
-"""Where theory and simulation meet: standard errors, z-scores, crossings and power laws, nothing about attention."""
+"""Theory beside simulation: standard errors, z-scores, crossings, power laws, limits. Nothing about attention."""
 
 from typing import NamedTuple
 
 import numpy as np
 
-__all__ = ["Estimate", "crossing", "estimate", "power_law", "z_score"]
+__all__ = ["Estimate", "Extrapolation", "crossing", "estimate", "extrapolate", "power_law", "z_score"]
 
 
 class Estimate(NamedTuple):
@@ -127,3 +127,56 @@ def power_law(x, y, errors):
         raise ValueError(f"x = {x}, y = {y}: all must be > 0")
     (slope, _), covariance = np.polyfit(np.log(x), np.log(y), 1, w=y / errors, cov="unscaled")
     return Estimate(float(slope), float(np.sqrt(covariance[0, 0])))
+
+
+class Extrapolation(NamedTuple):
+    """Fit of y = limit + slope/d: both estimates, and the sum of squared residuals in units of the errors.
+
+    ``degrees`` (of freedom) is the number of points minus 2; a chi_square far above it says that the form is wrong.
+    """
+
+    limit: Estimate
+    slope: Estimate
+    chi_square: float
+    degrees: int
+
+
+def extrapolate(d, y, errors):
+    """Limit of large d of a quantity with a bias of order 1/d, by weighted least squares of y = a + b/d.
+
+    Parameters
+    ----------
+    d, y, errors : array, shape (n,)
+        Sizes > 0, at least three of them different, the quantity and its independent standard errors.
+
+    Returns
+    -------
+    Extrapolation
+        The errors of a and b count the given errors, not deviations from the form.
+
+    Raises
+    ------
+    ValueError
+        Fewer than three different sizes, or sizes or errors that are not positive.
+
+    Examples
+    --------
+    >>> d = np.array([50, 100, 200, 400])
+    >>> fit = extrapolate(d, 2 + 30 / d, np.full(4, 0.01))
+    >>> round(fit.limit.value, 9), round(fit.slope.value, 9), round(fit.chi_square, 9)
+    (2.0, 30.0, 0.0)
+    """
+    d, y, errors = (np.asarray(a, dtype=float) for a in (d, y, errors))
+    if not ((d > 0).all() and (errors > 0).all()):
+        raise ValueError(f"d = {d}, errors = {errors}: all must be > 0")
+    if np.unique(d).size < 3:
+        raise ValueError(f"d = {d}: at least 3 different sizes are needed")
+    (slope, limit), covariance = np.polyfit(1 / d, y, 1, w=1 / errors, cov="unscaled")
+    residuals = (y - limit - slope / d) / errors
+    error = np.sqrt(np.diag(covariance))
+    return Extrapolation(
+        limit=Estimate(float(limit), float(error[1])),
+        slope=Estimate(float(slope), float(error[0])),
+        chi_square=float(residuals @ residuals),
+        degrees=d.size - 2,
+    )
