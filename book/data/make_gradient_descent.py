@@ -1,0 +1,169 @@
+"""Gradient descent and Adam, and minima at many sizes, omega = 0.3: writes gradient_descent.json beside this file.
+
+About ten minutes on one core. The file is written after every part: an interrupted run loses nothing that was
+finished, and a new run computes what is missing. Delete the file to compute everything again.
+"""
+
+import json
+import os
+import platform
+import time
+from importlib.metadata import version
+from pathlib import Path
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+import numpy as np
+from tqdm import tqdm
+
+from attn_lib.problems import PositionalSemantic
+from attn_lib.simulation.dynamics import Start, train_by_descent
+from attn_lib.simulation.erm import train_positional_semantic
+
+RESULT = Path(__file__).with_name("gradient_descent.json")
+VERSIONS = {"python": platform.python_version(), **{p: version(p) for p in ("numpy", "torch")}}
+OMEGA = 0.3
+MEASURED = ("train_loss", "test_error", "m", "theta", "q")
+
+SIZES = {10: 300, 20: 300, 50: 160, 100: 100, 200: 60, 500: 24, 1000: 12}  # d: seeds of the minima at alpha = 1.5
+DESCENT_SIZES = {10: 200, 20: 200, 50: 120, 100: 60, 200: 30, 500: 8}  # d: seeds of the published recipe
+ESCAPE_SIZES = {100: 48, 200: 32, 400: 24, 800: 12, 1600: 6}
+FRACTION_SIZES = {100: 64, 300: 24, 1000: 4}
+FRACTION_ALPHAS = (1.0, 1.5, 2.0, 3.0, 4.0)
+SCALES = (0.01, 0.03, 0.1, 0.3, 0.6, 1.0, 2.0)
+OVERLAPS = (0.0, 0.03, 0.1, 0.2, 0.4)
+
+
+def recipe(d, optimiser="gd"):
+    """The published step sizes and numbers of steps; single precision where the tokens are large."""
+    rate, n_steps = {"gd": (0.15, 5000), "adam": (0.01, 2500)}[optimiser]
+    dtype = "float64" if d < 500 else "float32"
+    return {"d": d, "optimiser": optimiser, "learning_rate": rate, "n_steps": n_steps, "dtype": dtype, "device": "cpu"}
+
+
+def measured(run, names=(*MEASURED, "gradient_norm")):
+    """One list per quantity, over seeds and starts."""
+    if run.diverged.any():
+        raise RuntimeError(f"{run.diverged.sum()} runs diverged")
+    return {name: getattr(run, name).tolist() for name in names}
+
+
+def minima(d, seeds, alpha=1.5, scales=(None, None)):
+    """Minima from both informed starts, by L-BFGS; the lowest of the default scales, or those of the scales given."""
+    part = {"d": d, "alpha": alpha, "seeds": list(seeds)}
+    problem = PositionalSemantic(alpha=alpha, omega=OMEGA)
+    for start, scale in zip(("semantic", "positional"), scales, strict=True):
+        e = train_positional_semantic(problem, d=d, seeds=seeds, start=start, scales=scale, device="cpu")
+        part[start] = {name: getattr(e, name).tolist() for name in MEASURED}
+        part[start]["not_converged"] = int((~e.converged).sum())
+    return part
+
+
+def informed(d, seeds):
+    """The published recipe from the two informed starts, and L-BFGS from the same points on the same data."""
+    problem = PositionalSemantic(alpha=1.5, omega=OMEGA)
+    starts = Start(semantic=1.0), Start(positional=d**-0.5)
+    run = train_by_descent(problem, seeds=seeds, starts=starts, **recipe(d))
+    part = {"d": d, "alpha": problem.alpha, "seeds": list(seeds), "descent": measured(run)}
+    return {**part, "lbfgs": minima(d, seeds, scales=((1.0,), (d**-0.5,)))}
+
+
+def random_recipe(optimiser, seeds):
+    """d = 100, alpha = 2: the published random start 0.1 N(0, I_d), and N(0, I_d)."""
+    starts = Start(random=0.1), Start(random=1.0)
+    run = train_by_descent(PositionalSemantic(alpha=2.0, omega=OMEGA), seeds=seeds, starts=starts,
+                           **recipe(100, optimiser))  # fmt: skip
+    return {"seeds": list(seeds), "scales": [s.random for s in starts], **measured(run)}
+
+
+def long_descent(alpha, d, seeds, starts):
+    """Gradient descent with step 1 (still stable), which ends where smaller steps end, ten thousand of them."""
+    problem = PositionalSemantic(alpha=alpha, omega=OMEGA)
+    dtype = "float64" if d < 500 else "float32"
+    run = train_by_descent(problem, d=d, seeds=seeds, starts=starts, learning_rate=1.0, n_steps=1500, n_test=2,
+                           dtype=dtype, device="cpu")  # fmt: skip
+    found = measured(run, ("train_loss", "m", "theta", "q", "gradient_norm"))
+    return {"alpha": alpha, "d": d, "seeds": list(seeds), "starts": [list(s) for s in starts], **found}
+
+
+def escape(d, seeds):
+    """When the positional overlap of a random start passes 0.1 (null: it does not), in units of step times rate."""
+    problem, scales = PositionalSemantic(alpha=2.0, omega=OMEGA), (0.1, 0.01)
+    starts = [Start(random=c) for c in scales]
+    run = train_by_descent(problem, d=d, seeds=seeds, starts=starts, learning_rate=0.25, n_steps=500, record_every=1,
+                           n_test=2, dtype="float32", device="cpu")  # fmt: skip
+    above = abs(run.path_m) >= 0.1
+    times = np.where(above.any(-1), 0.25 * run.steps[above.argmax(-1)], np.nan)
+    times = [[None if np.isnan(t) else t for t in row] for row in times.tolist()]
+    return {"alpha": 2.0, "d": d, "seeds": list(seeds), "scales": scales, "times": times}
+
+
+def parts():
+    """Every part: its name and the call that computes it."""
+    for d, n_seeds in SIZES.items():
+        yield f"minima/{d}", minima, (d, range(n_seeds))
+    for optimiser in ("adam", "gd"):
+        yield f"random/{optimiser}", random_recipe, (optimiser, range(3000, 3200))
+    yield "minima_random", minima, (100, range(3000, 3200), 2.0)
+    for i in range(3):
+        yield f"informed/1000/{i}", informed, (1000, [1000 + i])
+    for d, n_seeds in ESCAPE_SIZES.items():
+        yield f"escape/{d}", escape, (d, range(4000, 4000 + n_seeds))
+    for d, n_seeds in DESCENT_SIZES.items():
+        yield f"informed/{d}/0", informed, (d, range(1000, 1000 + n_seeds))
+    for d, n_seeds in FRACTION_SIZES.items():
+        for i, alpha in enumerate(FRACTION_ALPHAS):
+            if d < 1000 or alpha in (1.0, 2.0, 4.0):
+                starts = [Start(random=c) for c in (0.1, 1.0) for _ in range(1 if d < 1000 else 2)]
+                seeds = range(5000 + 100 * i, 5000 + 100 * i + n_seeds)
+                yield f"fraction/{d}/{alpha}", long_descent, (alpha, d, seeds, starts)
+    for d, n_seeds in FRACTION_SIZES.items():
+        starts = [Start(random=c) for c in SCALES]
+        yield f"scale/{d}", long_descent, (2.0, d, range(6000, 6000 + n_seeds), starts)
+    starts = [Start(positional=m, semantic=t, random=0.5) for m in OVERLAPS for t in OVERLAPS]
+    yield "overlap/300", long_descent, (2.0, 300, range(7000, 7016), starts)
+
+
+def rounded(value):
+    """Six significant digits."""
+    if isinstance(value, dict):
+        return {name: rounded(v) for name, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [rounded(v) for v in value]
+    return float(f"{value:.6g}") if isinstance(value, float) else value
+
+
+def main():
+    """Compute the missing parts, writing the file after each."""
+    found = json.loads(RESULT.read_text()) if RESULT.exists() else {"versions": VERSIONS, "parts": {}}
+    if found["versions"] != VERSIONS:
+        raise SystemExit(f"{RESULT.name} was made with {found['versions']}, this is {VERSIONS}: delete it first")
+    wanted = list(parts())
+    done = {name: found["parts"][name] for name, _, _ in wanted if name in found["parts"]}
+    for name, compute, arguments in tqdm([part for part in wanted if part[0] not in done]):
+        begin = time.process_time()
+        value = rounded(compute(*arguments))
+        done[name] = {"cpu_seconds": round(time.process_time() - begin, 1), "value": value}
+        write(done)
+
+
+def write(done):
+    """The record and the parts; replaced as a whole, so that an interruption cannot leave half a file."""
+    seeds = [s for part in done.values() for s in part["value"]["seeds"]]
+    record = {
+        "what": "Gradient descent and Adam from informed and random starts, L-BFGS minima from d = 10 to 1000.",
+        "script": "book/data/make_gradient_descent.py",
+        "seeds": f"{min(seeds)} to {max(seeds)}, listed with each part",
+        "device": f"CPU ({platform.machine()}), {os.environ['OMP_NUM_THREADS']} thread",
+        "cpu_seconds": round(sum(part["cpu_seconds"] for part in done.values())),
+        "versions": VERSIONS,
+    }
+    lines = [f"  {json.dumps(name)}: {json.dumps(part)}" for name, part in done.items()]
+    text = json.dumps({**record, "parts": "PARTS"}, indent=1).replace('"PARTS"', "{\n" + ",\n".join(lines) + "\n }")
+    new = RESULT.with_suffix(".new")
+    new.write_text(text + "\n")
+    new.replace(RESULT)
+
+
+if __name__ == "__main__":
+    main()
