@@ -75,3 +75,14 @@ def test_identity_prox_has_two_wells_that_tie():
     left = descend(-0.5, 0.0, 0.0, 0.0, 0.8, 0.8, 20.0, 0.5)
     assert right[0] > 0.3
     np.testing.assert_allclose(left, (-right[0], right[1]), atol=1e-9)
+
+
+def test_identity_every_sample_may_have_its_own_sigma():
+    rng = np.random.default_rng(0)
+    w_u, w_v = rng.normal(size=(2, 3, 40))  # three fields of each sample
+    T11, T22 = rng.uniform(size=(2, 40))
+    sigma = rng.uniform(0.3, 0.7, size=40)
+    together = np.array(prox(w_u, w_v, T11, T22, 15.0, sigma))
+    for i in range(40):
+        alone = prox(w_u[:, i], w_v[:, i], T11[i], T22[i], 15.0, float(sigma[i]))
+        np.testing.assert_allclose(together[..., i], alone, rtol=0, atol=1e-10)  # both solved to 1e-11

@@ -1,0 +1,169 @@
+"""Message passing at finite d and its two-time state evolution: writes message_passing.json beside this file.
+
+About ten minutes on one core. The file is written after every part: an interrupted run loses nothing that was
+finished, and a new run computes what is missing. Delete the file to compute everything again.
+"""
+
+import json
+import os
+import platform
+import time
+from importlib.metadata import version
+from pathlib import Path
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+import numpy as np
+import torch
+from tqdm import tqdm
+
+from attn_lib.problems import PositionalSemantic
+from attn_lib.simulation.amp import train_by_amp
+from attn_lib.simulation.erm import train_positional_semantic
+from attn_lib.simulation.lbfgs import minimise
+from attn_lib.simulation.risk import AttentionRisk
+from attn_lib.simulation.sampling import draw_sample
+from attn_lib.theory import positional_semantic as ps
+from attn_lib.theory.amp_evolution import plateau
+
+RESULT = Path(__file__).with_name("message_passing.json")
+VERSIONS = {"python": platform.python_version(), **{p: version(p) for p in ("numpy", "scipy", "torch")}}
+
+OMEGA = 0.3
+STARTS = ("semantic", "positional")
+FIRST = {"signal": 0.3, "noise": 0.3, "V": 12.5}  # of Q^0, where state evolution is followed from its beginning
+FOLLOWED = {500: 32, 1000: 16, 2000: 16}  # d: seeds
+N_FOLLOWED = 15
+PLATEAUS = (("positional", 1.5), ("positional", 1.0), ("semantic", 1.0))
+PLATEAU_RUNS = {500: 8, 1000: 8, 2000: 6}  # d: seeds
+N_PLATEAU = 120  # iterations, of which the second half is averaged
+LOCAL_D, LOCAL_SEEDS, N_LOCAL = 300, 8, 300
+LOCAL_ALPHAS = (0.5, 1.0, 1.5, 2.0)
+LOCAL_DAMPINGS = (0.0, 0.3, 0.5, 0.7, 0.9)
+
+
+def followed(start, d, seeds):
+    """Overlaps, response and step of the first iterations, seed by seed."""
+    problem = PositionalSemantic(alpha=1.5, omega=OMEGA)
+    run = train_by_amp(problem, d=d, seeds=seeds, start=start, n_iter=N_FOLLOWED, **FIRST)
+    columns = {name: getattr(run, name).tolist() for name in ("q", "m", "theta", "V", "step")}
+    return {"d": d, "seeds": list(seeds), "diverged": int(run.diverged.sum()), **columns}
+
+
+def near_fixed_point(problem, start):
+    """Parameters of a Q^0 with the overlaps and the response of the fixed point."""
+    overlaps = ps.solve(problem, start).overlaps
+    signal = overlaps.theta / problem.rho + overlaps.m
+    return {"signal": signal, "noise": float(np.sqrt(overlaps.q / problem.rho - signal**2)), "V": overlaps.V}
+
+
+def stationary(start, alpha, d, seeds):
+    """Averages over the second half of long runs; minima reached from their ends and from informed starts."""
+    problem = PositionalSemantic(alpha=alpha, omega=OMEGA)
+    first = near_fixed_point(problem, start)
+    run = train_by_amp(problem, d=d, seeds=seeds, start=start, n_iter=N_PLATEAU, **first)
+    half = N_PLATEAU // 2
+    part = {"alpha": alpha, "d": d, "seeds": list(seeds), "diverged": int(run.diverged.sum())}
+    for name in ("q", "m", "theta", "V", "step", "train_loss"):
+        part[name] = getattr(run, name)[:, half:].mean(axis=1).tolist()
+    part["quiet"] = (run.step[:, -10:].max(axis=1) < 1e-6).tolist()
+    informed = train_positional_semantic(problem, d=d, seeds=seeds, start=start, device="cpu")
+    part["informed_loss"] = informed.train_loss.tolist()
+    part["continued_loss"] = [descended(problem, *ends) for ends in zip(seeds, run.Q, run.Q_star, strict=True)]
+    return part
+
+
+def descended(problem, seed, Q, Q_star):
+    """Loss divided by d of the minimum that L-BFGS reaches from Q."""
+    d = len(Q)
+    sample = draw_sample(problem, Q_star, n=round(problem.alpha * d), seed=seed)
+    risk = AttentionRisk([sample], problem.lam, device=torch.device("cpu"), dtype=torch.float64)
+    start = torch.as_tensor(Q)[None, None]
+    minimum = minimise(risk, start, tolerance=1e-5 * problem.lam * d**0.5, max_iter=1000)
+    return minimum.value.item() / d
+
+
+def two_times(start, alpha):
+    """Stationary step and fraction of flips of the theory."""
+    problem = PositionalSemantic(alpha=alpha, omega=OMEGA)
+    return plateau(problem, ps.solve(problem, start).overlaps, log2_points=13)._asdict()
+
+
+def local(start, alpha, damping):
+    """Fates of runs with the local prox from the standard start."""
+    problem = PositionalSemantic(alpha=alpha, omega=OMEGA)
+    run = train_by_amp(
+        problem,
+        d=LOCAL_D,
+        seeds=range(LOCAL_SEEDS),
+        start=start,
+        n_iter=N_LOCAL,
+        damping=damping,
+        prox="local",
+        tolerance=1e-6,
+        **FIRST,
+    )
+    fates = {"converged": int(run.converged.sum()), "diverged": int(run.diverged.sum())}
+    iterations = float(np.median(run.n_iter[run.converged])) if run.converged.any() else None
+    return {"seeds": list(range(LOCAL_SEEDS)), **fates, "iterations": iterations}
+
+
+def parts():
+    """Every part: its name and the call that computes it."""
+    for d, n_seeds in FOLLOWED.items():
+        for start in STARTS:
+            yield f"followed/{start}/{d}", followed, (start, d, range(n_seeds))
+    for start, alpha in PLATEAUS:
+        yield f"two_times/{start}/{alpha}", two_times, (start, alpha)
+    for d, n_seeds in PLATEAU_RUNS.items():
+        for start, alpha in PLATEAUS:
+            yield f"stationary/{start}/{alpha}/{d}", stationary, (start, alpha, d, range(100, 100 + n_seeds))
+    for start in STARTS:
+        for alpha in LOCAL_ALPHAS:
+            for damping in LOCAL_DAMPINGS:
+                yield f"local/{start}/{alpha}/{damping}", local, (start, alpha, damping)
+
+
+def rounded(value):
+    """Six significant digits."""
+    if isinstance(value, dict):
+        return {name: rounded(v) for name, v in value.items()}
+    if isinstance(value, list):
+        return [rounded(v) for v in value]
+    return float(f"{value:.6g}") if isinstance(value, float) else value
+
+
+def main():
+    """Compute the missing parts, writing the file after each."""
+    found = json.loads(RESULT.read_text()) if RESULT.exists() else {"versions": VERSIONS, "parts": {}}
+    if found["versions"] != VERSIONS:
+        raise SystemExit(f"{RESULT.name} was made with {found['versions']}, this is {VERSIONS}: delete it first")
+    wanted = list(parts())
+    done = {name: found["parts"][name] for name, _, _ in wanted if name in found["parts"]}
+    for name, compute, arguments in tqdm([part for part in wanted if part[0] not in done]):
+        begin = time.process_time()
+        value = rounded(compute(*arguments))
+        done[name] = {"cpu_seconds": round(time.process_time() - begin, 1), "value": value}
+        write(done)
+
+
+def write(done):
+    """The record and the parts; replaced as a whole, so that an interruption cannot leave half a file."""
+    seeds = [s for part in done.values() for s in part["value"].get("seeds", [])]
+    record = {
+        "what": "Message passing: first iterations, stationary step, fates of the local variant; two-time theory.",
+        "script": "book/data/make_message_passing.py",
+        "seeds": f"{min(seeds)} to {max(seeds)}, listed with each part",
+        "device": f"CPU ({platform.machine()}), {os.environ['OMP_NUM_THREADS']} thread",
+        "cpu_seconds": round(sum(part["cpu_seconds"] for part in done.values())),
+        "versions": VERSIONS,
+    }
+    lines = [f"  {json.dumps(name)}: {json.dumps(part)}" for name, part in done.items()]
+    text = json.dumps({**record, "parts": "PARTS"}, indent=1).replace('"PARTS"', "{\n" + ",\n".join(lines) + "\n }")
+    new = RESULT.with_suffix(".new")
+    new.write_text(text + "\n")
+    new.replace(RESULT)
+
+
+if __name__ == "__main__":
+    main()
