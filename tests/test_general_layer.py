@@ -154,8 +154,8 @@ def test_identity_loss_is_the_sum_of_its_parts_and_its_slope_the_moreau_value():
     low, middle, high = (
         gl.solve(replace(problem, alpha=alpha), n_points=2**9, n_replicates=2) for alpha in (1.45, 1.5, 1.55)
     )
-    # the residual, 8e-3 at most here, enters the loss to second order
-    np.testing.assert_allclose(middle.train_loss, 1.5 * middle.loss_at_prox + middle.penalty, rtol=2e-4)
+    # off the fixed point by the residual, the parts are so by as much
+    np.testing.assert_allclose(middle.train_loss, 1.5 * middle.loss_at_prox + middle.penalty, rtol=middle.residual)
     # curvature of the loss over +-0.05, and its derivative in the noise of the points (about 1 % of a Moreau value)
     np.testing.assert_allclose((high.train_loss - low.train_loss) / 0.1, middle.moreau, rtol=0.02)
 
@@ -202,8 +202,8 @@ def test_theory_matches_simulation_of_a_mixed_rank_two_student():
     layer = GeneralAttention(alpha=3.0, omega=0.3, A=A2, rank=2)
     theory = gl.solve(layer, "mixed", n_points=2**10, n_replicates=4)
     q, m, theta, _ = theory.overlaps
-    for d in (100, 300):
-        e = train_general(layer, d=d, seeds=range(6), start="mixed", scales=(0.25,), device="cpu")
+    for d in (100, 200):
+        e = train_general(layer, d=d, seeds=range(5), start="mixed", scales=(0.25,), device="cpu")
         pairs = {
             "train_loss": (e.train_loss, theory.train_loss),
             "test_error": (e.test_error, theory.test_error),
@@ -268,7 +268,7 @@ def test_rejects_a_search_that_has_not_converged(monkeypatch):
         ("spectrum_values", ((0.25,),), "spectrum_values = .*2 x 1"),
         ("positions", ((1.0, 0.5), (0.4, 1.0)), "positions = .*symmetric"),
         ("positions", ((1.0, 2.0), (2.0, 1.0)), "positions = .*semidefinite"),
-        ("positions", np.eye(3), "positions = .*2 x 2"),
+        ("positions", ((1.0,),), "positions = .*2 x 2"),
         ("omega", 1.1, "omega = 1.1: must be a number in"),
         ("alpha", 0, "alpha = 0: must be a finite number > 0"),
         ("lam", np.nan, "lam = nan: must be a finite number > 0"),

@@ -89,7 +89,7 @@ class Ansatz:
         one = np.ones((L, 1, 1))
         return Hats(
             q_hat=one * np.eye(r) * 0.15 * D**2 / (L * tau),
-            m_hat=0.27 * D * self._directions,
+            m_hat=0.15 * D * self._directions,
             theta_hat=one * masks.theta_hat * 0.5 * D / (L * tau),
             V_hat=one * np.eye(r) * 0.1 * problem.alpha * tau / L,
         )

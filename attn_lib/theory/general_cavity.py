@@ -58,6 +58,19 @@ class Nodes:
         Sobol points, a power of 2; each stands for two nodes.
     seed : int or numpy Generator
         Of the scrambling and of the starts of the first search.
+
+    Attributes
+    ----------
+    tau : array, shape (L,)
+    zeta : array, shape (L, r, N)
+    star : array, shape (L, t, N)
+        Noise and teacher fields of the N = 2 n_points nodes.
+    T : array, shape (L, L, N)
+        Target mixing.
+    found : array, shape (4, L, r, N), or None
+        Wells, the deepest first; before the first call there are none.
+    loss_at_zero : float
+        Mean loss of a student with Q = 0.
     """
 
     def __init__(self, problem, n_points, seed):
@@ -71,10 +84,7 @@ class Nodes:
         self.star = np.sqrt(self.tau)[:, None, None] * np.tile(normal[:, :t], 2)
         semantic = (1 - problem.omega) * attention(self.star)
         self.T = semantic + problem.omega * np.array(problem.A)[..., None]
-        self.found = None
-
-    def forget(self):
-        """Search the wells from random starts again at the next call."""
+        self.loss_at_zero = float(loss(np.zeros_like(self.zeta), self.T, self.tau).mean())
         self.found = None
 
     def averages(self, overlaps):

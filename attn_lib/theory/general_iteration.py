@@ -122,7 +122,8 @@ def iterate(ansatz, hats, nodes):
     Raises
     ------
     ConvergenceError
-        ``partial`` is the best Hats seen.
+        ``partial`` is the best Hats seen; or the point found when its risk is above that of Q = 0, as where the
+        positions saturate the attention.
 
     Accuracy
     --------
@@ -145,7 +146,7 @@ def iterate(ansatz, hats, nodes):
 
     tol = 8 / nodes.zeta.shape[-1]
     try:
-        found = anderson(update, start / scale, tol=tol, far=0.15, max_iter=100)
+        found = anderson(update, start / scale, tol=tol, far=0.15, max_iter=100, max_step=0.25)
     except ConvergenceError as error:
         found = error.partial
         if found.residual > 5 * tol:
@@ -160,6 +161,9 @@ def iterate(ansatz, hats, nodes):
         "loss_at_prox": averages.loss_at_prox,
         "penalty": float(problem.lam / 2 * np.einsum("g,gij,gji->", pi, D_inverse @ B, D_inverse)),
     }
+    if values["train_loss"] > problem.alpha * nodes.loss_at_zero:
+        message = f"{problem}: fixed point above the risk of Q = 0, at m up to {np.abs(overlaps.m).max():.2g}"
+        raise ConvergenceError(message, hats)
     return State(overlaps, hats, values, found.residual, found.n_iter)
 
 

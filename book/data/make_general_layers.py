@@ -1,0 +1,164 @@
+"""State evolution and simulation of layers with two columns, three tokens, two covariances: general_layers.json.
+
+About ten minutes on one core. The file is written after every part: an interrupted run loses nothing that was
+finished, and a new run computes what is missing. Delete the file to compute everything again.
+"""
+
+import json
+import os
+import platform
+import time
+from importlib.metadata import version
+from pathlib import Path
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+import numpy as np
+import torch
+from tqdm import tqdm
+
+from attn_lib.problems import GeneralAttention
+from attn_lib.simulation.general import train_general
+from attn_lib.simulation.general_risk import GeneralRisk, PositionalEncoding, draw_tokens
+from attn_lib.simulation.sampling import generator
+from attn_lib.theory.general_layer import solve
+
+RESULT = Path(__file__).with_name("general_layers.json")
+VERSIONS = {"python": platform.python_version(), **{p: version(p) for p in ("numpy", "scipy", "torch")}}
+
+OMEGA = 0.3
+A2 = ((0.6, 0.4), (0.4, 0.6))
+A3 = ((0.6, 0.2, 0.2), (0.2, 0.6, 0.2), (0.2, 0.2, 0.6))
+# Token 1 is broad where token 2 is narrow; both have the same variance of a component as the isotropic tokens.
+TWO_COVARIANCES = {"spectrum_weights": (0.5, 0.5), "spectrum_values": ((0.4, 0.1), (0.1, 0.4))}
+LAYERS = {
+    "two_columns": {"A": A2, "rank": 2},
+    "three_tokens": {"A": A3, "rank": 2},
+    "three_tokens_one_column": {"A": A3, "rank": 1},
+    "two_covariances": {"A": A2, "rank": 1, **TWO_COVARIANCES},
+}
+POINTS = {"n_points": 2**11, "n_replicates": 4}
+TWO_COLUMNS_ALPHAS = (0.25, 0.5, 0.75, 1.0, 1.25, 1.5, 2.0, 2.5, 3.0, 3.5, 4.0)
+TWO_COLUMNS_RUNS = (0.5, 1.0, 1.5, 2.0, 2.5, 3.0, 4.0)
+THREE_TOKENS_ALPHAS = (0.5, 1.0, 1.5, 2.0, 3.0)
+DESCENT = {"learning_rate": 0.15, "steps": 5000}  # the published recipe, at a smaller d
+
+
+def layer(name, alpha):
+    return GeneralAttention(alpha=alpha, omega=OMEGA, **LAYERS[name])
+
+
+def theory(name, start, alpha):
+    """One branch at one alpha, with standard errors."""
+    s = solve(layer(name, alpha), start, **POINTS)
+    numbers = {n: getattr(s, n) for n in ("train_loss", "test_error", "moreau")} | s.overlaps._asdict()
+    errors = {n: s.standard_error[n] for n in numbers}
+    return {"alpha": alpha, **{n: np.asarray(v).tolist() for n, v in numbers.items()}, "standard_error": errors}
+
+
+def simulation(name, start, alpha, d, seeds, scales):
+    """Minima from one start, one entry per seed."""
+    e = train_general(layer(name, alpha), d=d, seeds=seeds, start=start, scales=scales, device="cpu")
+    if not e.converged.all():
+        raise RuntimeError(f"{name}, {start} start, alpha = {alpha}: not converged")
+    columns = {n: getattr(e, n).tolist() for n in ("train_loss", "test_error", "q", "m", "theta")}
+    return {"alpha": alpha, "d": d, "seeds": list(seeds), **columns}
+
+
+def descent(name, alpha, d, seed):
+    """Plain gradient descent from a random start of scale 0.1, and the loss that L-BFGS reaches from the same point."""
+    problem = layer(name, alpha)
+    Q_star = generator(seed, "target").standard_normal((d, 1))
+    sample, p = draw_tokens(problem, Q_star, n=round(alpha * d), seed=seed), PositionalEncoding(problem, d).vectors
+    kind = {"device": "cpu", "dtype": torch.float64}
+    risk = GeneralRisk(sample, p, rank=problem.rank, lam=problem.lam, **kind)
+    Q = 0.1 * torch.as_tensor(generator(seed, "start").standard_normal((1, d * problem.rank)))
+    for _ in range(DESCENT["steps"]):
+        loss, in_fields = risk.loss(risk.fields(Q))
+        Q = Q - DESCENT["learning_rate"] * (risk.adjoint(in_fields) + problem.lam * Q)
+    loss = risk.loss(risk.fields(Q))[0] + problem.lam / 2 * (Q**2).sum(-1)
+    Q = Q.reshape(d, problem.rank).numpy()
+    theta, m = Q.T @ Q_star[:, 0] / d * problem.token_variances[0], Q.T @ p[0] / d**0.5
+    lbfgs = train_general(problem, d=d, seeds=[seed], start="random", scales=(0.1,), device="cpu").train_loss
+    norms = {"theta": float(np.linalg.norm(theta)), "m": float(np.linalg.norm(m))}
+    return {
+        "alpha": alpha,
+        "d": d,
+        "seeds": [seed],
+        "train_loss": float(loss[0]) / d,
+        "lbfgs": float(lbfgs[0]),
+        **norms,
+    }
+
+
+def parts():
+    """Every part: its name and the call that computes it. Runs at different alphas share no seed."""
+    for start in ("mixed", "positional", "semantic"):
+        for alpha in TWO_COLUMNS_ALPHAS:
+            yield f"theory/two_columns/{start}/{alpha}", theory, ("two_columns", start, alpha)
+    for start, scale, n in (("random", 0.1, 8), ("mixed", 0.25, 4)):
+        for i, alpha in enumerate(TWO_COLUMNS_RUNS):
+            run = ("two_columns", start, alpha, 1000, range(100 * i, 100 * i + n), (scale,))
+            yield f"simulation/two_columns/{start}/{alpha}", simulation, run
+    for start in ("mixed", "semantic", "positional"):
+        for i, alpha in enumerate(THREE_TOKENS_ALPHAS):
+            yield f"theory/three_tokens/{start}/{alpha}", theory, ("three_tokens", start, alpha)
+            run = ("three_tokens", start, alpha, 500, range(1000 + 100 * i, 1000 + 100 * i + 6), (0.25,))
+            yield f"simulation/three_tokens/{start}/{alpha}", simulation, run
+    for alpha in THREE_TOKENS_ALPHAS:
+        call = ("three_tokens_one_column", "semantic", alpha)
+        yield f"theory/three_tokens_one_column/semantic/{alpha}", theory, call
+    for start in ("semantic", "positional"):
+        yield f"theory/two_covariances/{start}/2.0", theory, ("two_covariances", start, 2.0)
+        for d in (500, 1000):
+            run = ("two_covariances", start, 2.0, d, range(2000, 2006), (0.05, 0.25))
+            yield f"simulation/two_covariances/{start}/{d}", simulation, run
+    for seed in range(3000, 3006):
+        yield f"descent/two_columns/3.0/{seed}", descent, ("two_columns", 3.0, 400, seed)
+
+
+def rounded(value):
+    """Eight significant digits."""
+    if isinstance(value, dict):
+        return {name: rounded(v) for name, v in value.items()}
+    if isinstance(value, np.ndarray):
+        return rounded(value.tolist())
+    if isinstance(value, list):
+        return [rounded(v) for v in value]
+    return float(f"{value:.8g}") if isinstance(value, float) else value
+
+
+def main():
+    """Compute the missing parts, writing the file after each."""
+    found = json.loads(RESULT.read_text()) if RESULT.exists() else {"versions": VERSIONS, "parts": {}}
+    if found["versions"] != VERSIONS:
+        raise SystemExit(f"{RESULT.name} was made with {found['versions']}, this is {VERSIONS}: delete it first")
+    wanted = list(parts())
+    done = {name: found["parts"][name] for name, _, _ in wanted if name in found["parts"]}
+    for name, compute, arguments in tqdm([part for part in wanted if part[0] not in done]):
+        begin = time.process_time()
+        value = rounded(compute(*arguments))
+        done[name] = {"cpu_seconds": round(time.process_time() - begin, 1), "value": value}
+        write(done)
+
+
+def write(done):
+    """The record and the parts; replaced as a whole, so that an interruption cannot leave half a file."""
+    seeds = [s for part in done.values() for s in part["value"].get("seeds", [])]
+    record = {
+        "what": "State evolution and simulation of layers with two columns, three tokens, two covariances.",
+        "script": "book/data/make_general_layers.py",
+        "seeds": f"{min(seeds)} to {max(seeds)}, listed with each part" if seeds else "none",
+        "device": f"CPU ({platform.machine()}), {os.environ['OMP_NUM_THREADS']} thread",
+        "cpu_seconds": round(sum(part["cpu_seconds"] for part in done.values())),
+        "versions": VERSIONS,
+    }
+    lines = [f"  {json.dumps(name)}: {json.dumps(part)}" for name, part in done.items()]
+    text = json.dumps({**record, "parts": "PARTS"}, indent=1).replace('"PARTS"', "{\n" + ",\n".join(lines) + "\n }")
+    new = RESULT.with_suffix(".new")
+    new.write_text(text + "\n")
+    new.replace(RESULT)
+
+
+if __name__ == "__main__":
+    main()
