@@ -53,7 +53,8 @@ def anderson(F, x, *, tol, max_iter=200, memory=3, far=np.inf, max_step=0.7, sto
     Raises
     ------
     ConvergenceError
-        After max_iter evaluations above the tolerance; ``partial`` is the best FixedPoint seen.
+        After max_iter evaluations above the tolerance, or when F is undefined at the starting point; ``partial`` is
+        the best FixedPoint seen.
 
     Source
     ------
@@ -70,9 +71,9 @@ def anderson(F, x, *, tol, max_iter=200, memory=3, far=np.inf, max_step=0.7, sto
     for n_iter in range(1, max_iter + 1):
         try:
             image = F(x)
-        except FloatingPointError:
+        except FloatingPointError as error:
             if not points:
-                raise
+                raise ConvergenceError(f"undefined at the starting point: {error}", best) from error
             x = (x + points[-1]) / 2
             continue
         residual = float(np.abs(image - x).max())

@@ -45,3 +45,12 @@ def test_identity_undefined_points_are_stepped_back_from():
 
     found = anderson(F, np.array([4.0]), tol=1e-10)
     np.testing.assert_allclose(found.x, np.sqrt(found.x) / 2 - 0.05, rtol=1e-8)
+
+
+def test_rejects_by_raising_when_undefined_at_the_start():
+    def F(x):
+        raise FloatingPointError("negative")
+
+    with pytest.raises(ConvergenceError, match="undefined at the starting point: negative") as caught:
+        anderson(F, np.array([4.0]), tol=1e-10)
+    assert caught.value.partial.x == 4.0

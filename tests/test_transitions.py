@@ -1,6 +1,8 @@
 """Transitions of Part I against published numbers, an independent root search, and their own conditions."""
 
+import json
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -30,8 +32,8 @@ def test_agrees_with_a_root_search_without_derivatives():
         semantic, positional = (ps.solve(replace(problem, alpha=alpha), s) for s in ("semantic", "positional"))
         return semantic.train_loss - positional.train_loss
 
-    expected = brentq(difference, 0.5, 2.5, rtol=1e-4)
-    found = transitions.alpha_c(0.2, sigma=0.45, lam=0.008)
+    expected = brentq(difference, 0.8, 1.6, rtol=1e-4)
+    found = transitions.alpha_c(0.2, sigma=0.45, lam=0.008, guess=1.1)
     np.testing.assert_allclose(found, expected, rtol=3e-4)  # the tolerance of the search, three times
 
 
@@ -46,6 +48,47 @@ def test_identity_baseline_is_matched_at_alpha_l():
     semantic, linear = ps.solve(problem, "semantic"), ps.linear_baseline(problem)
     np.testing.assert_allclose(semantic.test_error, linear.test_error, rtol=2e-4)  # accuracies 1e-4 and 1e-5
     assert alpha > transitions.alpha_c(0.2)
+
+
+@pytest.mark.parametrize(("locate", "guess"), [(transitions.locate_alpha_c, 1.25), (transitions.locate_alpha_l, 1.49)])
+def test_agrees_with_a_finer_accuracy_within_the_reported_error(locate, guess):
+    coarse, fine = (locate(0.3, accuracy=accuracy, guess=guess) for accuracy in (1e-3, 2e-6))
+    assert abs(coarse.alpha - fine.alpha) < coarse.error + fine.error
+    assert fine.error < 0.3 * coarse.error
+    assert coarse.error < 0.01
+
+
+def test_identity_the_second_mixing_has_no_positional_branch():
+    """A_11 + A_22 < 1 asks positions to attend to the other token, which tied queries and keys cannot."""
+    A, problem = ((0.3, 0.7), (0.8, 0.2)), PositionalSemantic(alpha=1.0, omega=0.3, A=((0.3, 0.7), (0.8, 0.2)))
+    for alpha in (0.5, 4.0):
+        point = ps.solve(replace(problem, alpha=alpha), "positional", accuracy=1e-2)
+        assert point.collapsed
+        assert point.response_m < 1
+    with pytest.raises(transitions.NoTransition, match="neither branch exists"):
+        transitions.alpha_c(0.3, A=A, accuracy=1e-2)
+
+
+def test_identity_stored_transitions_increase_in_order():
+    """The table of the book: alpha_c and alpha_l increase with omega, alpha_l lies above, the errors are honest."""
+    data = json.loads((Path(__file__).parents[1] / "book/data/transitions.json").read_text())["parts"]
+    found = {}
+    for name in ("alpha_c", "alpha_l"):
+        coarse, fine = (
+            {
+                float(key.split("/")[1]): part["value"]
+                for key, part in data.items()
+                if key.startswith(f"{name}/") and key.endswith(f"/{which}")
+            }
+            for which in ("coarse", "fine")
+        )
+        assert len(fine) == 10
+        assert coarse.keys() == fine.keys()
+        for omega, value in fine.items():
+            assert abs(value["alpha"] - coarse[omega]["alpha"]) < value["error"] + coarse[omega]["error"]
+        found[name] = np.array([fine[omega]["alpha"] for omega in sorted(fine)])
+        assert (np.diff(found[name]) > 0).all()
+    assert (found["alpha_l"] > found["alpha_c"]).all()
 
 
 def test_published_branch_limits():

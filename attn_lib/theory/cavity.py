@@ -8,19 +8,14 @@ The teacher fields :math:`h^\star\sim N(0,\rho I_2)` are drawn first, then the c
 
 in the coordinates u, v of :mod:`attn_lib.proximal`. Four integrals, each by the rule that suits it:
 
-- over :math:`w_u`, across the jump of the prox, along the curve :math:`z(u) = (u, v(u))` of constant :math:`w_v`:
-  there :math:`w_u(u)` is explicit and smooth, no prox needs to be solved, and where :math:`w_u(u)` folds back, the two
-  points of equal Moreau value (Maxwell's rule) cut out exactly the part that is no global minimum;
-- over :math:`h^\star_u`, Gauss-Legendre in two pieces that meet where the fold is born. At w = 0 it exists if
+- over :math:`w_u`, across the jumps of the prox, along the global minima of each line of constant :math:`w_v`
+  (:mod:`attn_lib.theory.prox_line`);
+- over :math:`h^\star_u`, Gauss-Legendre in two pieces that meet where the first jump appears, a kink of the average:
+  the line folds over at u = 0 if the Moreau objective has negative curvature there,
 
-  .. math:: V\sigma^2\,(T_{11}-T_{22})^2/4 + T_{11} + T_{22} - 1 > 1/(V\sigma^2),
+  .. math:: V\sigma^2\,(T_{11}-T_{22})^2/4 + T_{11} + T_{22} - 1 - w_v^2/4 > 1/(V\sigma^2);
 
-  the sign of the Hessian of the Moreau objective at z = 0; the averages have a kink there;
 - over :math:`h^\star_v` and :math:`\zeta_v`, midpoint sums: the integrand is nearly smooth.
-
-One fold is resolved on each line, the one nearest to the middle. Others exist far out (at the default sigma and lambda
-beyond :math:`|w|\approx2`, many standard deviations away); where they matter, as for q above 0.2 with V above
-30, successive rules disagree and the solver says so.
 """
 
 from dataclasses import dataclass
@@ -30,7 +25,8 @@ import numpy as np
 from numpy.polynomial.legendre import leggauss
 
 from attn_lib.gaussian import gaussian_ball
-from attn_lib.proximal import attention_diagonal, descend, loss, loss_derivatives, moreau_objective
+from attn_lib.proximal import attention_diagonal, loss
+from attn_lib.theory.prox_line import ProxLine
 
 __all__ = ["Averages", "Rule", "cavity_averages"]
 
@@ -97,7 +93,7 @@ def cavity_averages(problem, overlaps, rule, block=1500):
     """
     if overlaps.m and overlaps.theta:
         raise ValueError(f"m = {overlaps.m!r}, theta = {overlaps.theta!r}: one of them must be 0")
-    nodes, weight = _nodes(problem, overlaps.V, rule)
+    nodes, weight = _nodes(problem, overlaps, rule)
     total = np.zeros(len(Averages._fields))
     for start in range(0, weight.size, block):
         total += _block(problem, overlaps, rule, nodes[:, start : start + block], weight[start : start + block])
@@ -108,12 +104,14 @@ def cavity_averages(problem, overlaps, rule, block=1500):
     )
 
 
-def _nodes(problem, V, rule):
+def _nodes(problem, overlaps, rule):
     """Standardised (h*_u, h*_v, zeta_v), shape (3, N), and weights; h*_u > 0 stands for both signs."""
     # Exchanging the two tokens (h*_v, w_v -> -) leaves the average when both have the same target.
     exchangeable = problem.A[0][0] == problem.A[1][1]
     (star_v, zeta_v), weight = gaussian_ball(rule.step, rule.radius, [exchangeable, False])
-    birth = _fold_birth(problem, V, star_v, rule.radius)
+    q, _, theta, V = overlaps
+    w_v = theta / np.sqrt(problem.rho) * star_v + np.sqrt(q - theta**2 / problem.rho) * zeta_v
+    birth = _fold_birth(problem, V, star_v, w_v, rule.radius)
     x, piece = leggauss(rule.n_teacher)
     edges = np.stack([np.zeros_like(birth), birth, np.full_like(birth, rule.radius)])
     half = np.diff(edges, axis=0)[:, :, None] / 2
@@ -131,13 +129,13 @@ def _target(problem, star_u, star_v):
     return (1 - problem.omega) * S11 + problem.omega * A11, (1 - problem.omega) * S22 + problem.omega * A22
 
 
-def _fold_birth(problem, V, star_v, radius):
-    """Smallest standardised h*_u > 0 at which the fold appears or disappears; radius / 3 where there is none."""
+def _fold_birth(problem, V, star_v, w_v, radius):
+    """Smallest standardised h*_u > 0 at which the fold at u = 0 appears or ends; radius / 3 where there is none."""
     strength = V * problem.sigma**2
 
     def excess(star_u):
         T11, T22 = _target(problem, np.sqrt(problem.rho) * star_u, np.sqrt(problem.rho) * star_v[:, None])
-        return strength * (T11 - T22) ** 2 / 4 + T11 + T22 - 1 - 1 / strength
+        return strength * (T11 - T22) ** 2 / 4 + T11 + T22 - 1 - 1 / strength - w_v[:, None] ** 2 / 4
 
     grid = np.linspace(0, radius, 100)
     changes = np.diff(excess(grid) > 0, axis=1)
@@ -160,11 +158,12 @@ def _block(problem, overlaps, rule, nodes, weight):
     mean_u = np.sqrt(2) * m + theta / rho * star_u
     w_v = theta / rho * star_v + spread * nodes[2]
 
-    line = _Line(w_v, T11, T22, V, sigma)
-    u, v, w_u, dw_u = line.prox_nodes(mean_u - rule.radius * spread, mean_u + rule.radius * spread, rule.n_inner)
+    lines = ProxLine(w_v, T11, T22, V, sigma)
+    low, high = mean_u - rule.radius * spread, mean_u + rule.radius * spread
+    line, u, v, w_u, dw_u = lines.nodes(low, high, rule.n_inner)
 
     star_u, star_v, T11, T22, w_v, zeta_v, mean_u, weight = (
-        x[:, None] for x in (star_u, star_v, T11, T22, w_v, nodes[2], mean_u, weight)
+        x[line] for x in (star_u, star_v, T11, T22, w_v, nodes[2], mean_u, weight)
     )
     zeta_u = (w_u - mean_u) / spread
     weight = weight * dw_u * np.exp(-(zeta_u**2) / 2) / (np.sqrt(2 * np.pi) * spread)
@@ -184,82 +183,3 @@ def _block(problem, overlaps, rule, nodes, weight):
         loss_at_cavity=loss(w_u, w_v, T11, T22, sigma),
     )
     return np.array([(weight * f).sum() for f in integrands])
-
-
-class _Line:
-    """Lines of constant w_v through the prox, one for each entry of the arrays w_v, T11, T22 (shape (N,))."""
-
-    def __init__(self, w_v, T11, T22, V, sigma):
-        self.w_v, self.T11, self.T22, self.V, self.sigma = w_v, T11, T22, V, sigma
-
-    def __getitem__(self, index):
-        return _Line(self.w_v[index], self.T11[index], self.T22[index], self.V, self.sigma)
-
-    def descend(self, u, v, w_u):
-        return np.array(descend(u, v, w_u, self.w_v, self.T11, self.T22, self.V, self.sigma))
-
-    def lowest(self, w_u):
-        """The deeper of the wells on either side of u = 0."""
-        right, left = (self.descend(side * (np.abs(w_u) + 0.3), self.w_v, w_u) for side in (1, -1))
-        return np.where(self.moreau(*right, w_u) < self.moreau(*left, w_u), right, left)
-
-    def moreau(self, u, v, w_u):
-        return moreau_objective(u, v, w_u, self.w_v, self.T11, self.T22, self.V, self.sigma)
-
-    def prox_nodes(self, low, high, n_inner):
-        """Nodes (u, v, w_u) and weights in w_u, shape (N, 2 n_inner), sweeping global minima from w_u = low to high."""
-        start, end = self.lowest(low), self.lowest(high)
-        u, v, w_u, slope, du = self.curve(start, end, 2 * n_inner)
-        cut = np.flatnonzero((slope < 0).any(axis=1))
-        if cut.size:
-            left, right, tie = self[cut].tie(u[cut], v[cut], w_u[cut], slope[cut] < 0)
-            # a tie beyond an end leaves nothing of the piece there; wells that have merged leave nothing to cut out
-            tie = np.clip(tie, low[cut], high[cut])
-            lower = self[cut].curve(start[:, cut], self[cut].descend(*left, tie), n_inner)
-            upper = self[cut].curve(self[cut].descend(*right, tie), end[:, cut], n_inner)
-            for whole, *halves in zip((u, v, w_u, slope, du), lower, upper, strict=True):
-                whole[cut] = np.concatenate(halves, axis=1)
-        return u, v, w_u, slope * du
-
-    def curve(self, start, end, n):
-        """Gauss-Legendre nodes in u on the curve of constant w_v: (u, v, w_u, dw_u/du, weight in u)."""
-        x, weight = leggauss(n)
-        half = ((end[0] - start[0]) / 2)[:, None]
-        u = start[0][:, None] + half * (1 + x)
-        v = start[1][:, None] + (end[1] - start[1])[:, None] / 2 * (1 + x)
-        w_v, T11, T22 = self.w_v[:, None], self.T11[:, None], self.T22[:, None]
-        bound = self.V * self.sigma**2 * np.abs(u)  # of |V l_v|
-        low, high = w_v - bound, w_v + bound
-        for trial in range(100):
-            l_u, l_v, l_uu, l_uv, l_vv = loss_derivatives(u, v, T11, T22, self.sigma)
-            excess = v + self.V * l_v - w_v
-            if np.abs(excess).max() < 1e-10:
-                slope = 1 + self.V * l_uu - (self.V * l_uv) ** 2 / (1 + self.V * l_vv)
-                return u, v, u + self.V * l_u, slope, half * weight
-            low, high = np.where(excess < 0, v, low), np.where(excess > 0, v, high)
-            v = v - excess / (1 + self.V * l_vv)
-            v = np.where((v >= low) & (v <= high) & (trial < 30), v, (low + high) / 2)
-        raise FloatingPointError(f"curve of constant w_v: no root for v at V = {self.V:.3g}")
-
-    def tie(self, u, v, w_u, falling):
-        """The two wells of equal Moreau value around the fold nearest to the middle, and the w_u at which they tie."""
-        row = np.arange(len(u))
-        last = u.shape[1] - 1
-        middle = np.where(falling, np.abs(np.arange(last + 1) - last / 2), np.inf).argmin(axis=1)
-        before, after = middle.copy(), middle.copy()
-        for _ in range(last):
-            before -= falling[row, before] & (before > 0)
-            after += falling[row, after] & (after < last)
-        tie = (w_u[row, before] + w_u[row, after]) / 2
-        width = u[row, after] - u[row, before]
-        left = u[row, before] - 0.3 * width, v[row, before]
-        right = u[row, after] + 0.3 * width, v[row, after]
-        for _ in range(20):
-            left, right = self.descend(*left, tie), self.descend(*right, tie)
-            gap = right[0] - left[0]
-            uneven = self.V * (self.moreau(*right, tie) - self.moreau(*left, tie))
-            step = np.where(gap > 1e-4, uneven / np.maximum(gap, 1e-4), 0.0)
-            if np.abs(step).max() < 1e-9:
-                break
-            tie = tie + np.clip(step, -0.3, 0.3)
-        return left, right, tie

@@ -10,7 +10,7 @@ import numpy as np
 from attn_lib.fixed_point import ConvergenceError, anderson
 from attn_lib.theory.cavity import Averages, cavity_averages
 
-__all__ = ["Hats", "Overlaps", "State", "conjugates", "iterate", "responses", "updated"]
+__all__ = ["Hats", "Overlaps", "State", "conjugates", "iterate", "responses", "train_loss", "updated"]
 
 
 class Overlaps(NamedTuple):
@@ -168,14 +168,28 @@ def iterate(problem, overlaps, rule):
     o, averages, hats, again = latest
     values = {
         **o._asdict(),
-        "train_loss": _train_loss(problem, o, hats, averages.moreau),
+        "train_loss": train_loss(problem, o, hats, averages.moreau),
         "test_error": averages.loss_at_cavity,
     }
     residual = max(abs(b - a) for a, b in zip(o, again, strict=True))
     return State(o, hats, averages, residual, found.n_iter, values)
 
 
-def _train_loss(problem, o, hats, moreau):
+def train_loss(problem, o, hats, moreau):
+    """Minimum of the empirical risk divided by d: the potential whose stationary points the state evolution finds.
+
+    Parameters
+    ----------
+    problem : PositionalSemantic
+    o : Overlaps
+    hats : Hats
+    moreau : float
+        Mean Moreau value at the overlaps.
+
+    Returns
+    -------
+    float
+    """
     sigma2, rho = problem.sigma**2, problem.rho
     D = problem.lam + sigma2 * hats.V_hat
     return (

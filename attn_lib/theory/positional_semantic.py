@@ -28,7 +28,7 @@ from attn_lib.theory.iteration import Hats, Overlaps, iterate, responses
 __all__ = ["Hats", "LinearBaseline", "Overlaps", "Solution", "linear_baseline", "solve"]
 
 STARTS = ("positional", "semantic", "uninformed")
-_COARSE = Rule(n_teacher=9, n_inner=18, step=0.9, radius=5.75)
+_COARSE = Rule(n_teacher=10, n_inner=18, step=0.9, radius=5.75)
 _MAX_RULES = 4
 
 

@@ -2,6 +2,7 @@ r"""Where the positional and the semantic solution exchange their roles as the s
 
 - :func:`alpha_c`: the train losses of the two branches cross, and with them the global minimum.
 - :func:`alpha_l`: the semantic test error falls below that of the linear positional baseline.
+- :func:`locate_alpha_c`, :func:`locate_alpha_l`: the same with an estimate of the error.
 - :func:`branch_limits`: where each branch is born, ends, and gains or loses stability.
 
 By the envelope theorem :math:`\partial_\alpha(\text{train loss})` is the mean Moreau value, a by-product of each
@@ -17,13 +18,30 @@ from attn_lib.problems import PositionalSemantic
 from attn_lib.theory.branches import ALPHA_RANGE, BranchLimits, branch_limits, warm_solver
 from attn_lib.theory.positional_semantic import linear_baseline, solve
 
-__all__ = ["BranchLimits", "NoTransition", "alpha_c", "alpha_l", "branch_limits", "loss_difference"]
+__all__ = [
+    "BranchLimits",
+    "NoTransition",
+    "Transition",
+    "alpha_c",
+    "alpha_l",
+    "branch_limits",
+    "locate_alpha_c",
+    "locate_alpha_l",
+    "loss_difference",
+]
 
 DEFAULT_A = PositionalSemantic.A
 
 
 class NoTransition(ValueError):
     """The transition asked for does not happen in the range of sample complexities searched."""
+
+
+class Transition(NamedTuple):
+    """A sample complexity and the numerical error to expect: that of the quantity that crosses over its slope."""
+
+    alpha: float
+    error: float
 
 
 class LossDifference(NamedTuple):
@@ -92,7 +110,7 @@ def alpha_c(omega, *, sigma=0.5, lam=0.01, A=DEFAULT_A, accuracy=3e-5, guess=1.0
 
     Accuracy
     --------
-    At the default accuracy better than 1e-4 in alpha (the two losses cross at a finite angle).
+    See :func:`locate_alpha_c`; at the default accuracy better than 1e-3.
 
     Source
     ------
@@ -102,6 +120,35 @@ def alpha_c(omega, *, sigma=0.5, lam=0.01, A=DEFAULT_A, accuracy=3e-5, guess=1.0
     --------
     >>> round(alpha_c(omega=0.3), 3)
     1.252
+    """
+    return locate_alpha_c(omega, sigma=sigma, lam=lam, A=A, accuracy=accuracy, guess=guess).alpha
+
+
+def locate_alpha_c(omega, *, sigma=0.5, lam=0.01, A=DEFAULT_A, accuracy=3e-5, guess=1.0):
+    r"""The transition :func:`alpha_c` with the error to expect,
+
+    .. math:: \delta\alpha_c = (\delta L_{semantic}+\delta L_{positional})\,/\,|\Delta\mathcal M|,
+
+    where :math:`\delta L` are the quadrature errors of the two losses, :math:`\Delta\mathcal M` the slope of their
+    difference.
+
+    Parameters
+    ----------
+    omega, sigma, lam, A, accuracy, guess
+        As in :func:`alpha_c`.
+
+    Returns
+    -------
+    Transition
+
+    Raises
+    ------
+    NoTransition
+        As :func:`alpha_c`.
+
+    Accuracy
+    --------
+    The error is an upper estimate: each loss is charged with the largest relative error among all order parameters.
     """
     problem_at = _family(omega, sigma, lam, A)
     _require_semantic_part(problem_at)
@@ -118,7 +165,7 @@ def alpha_c(omega, *, sigma=0.5, lam=0.01, A=DEFAULT_A, accuracy=3e-5, guess=1.0
             high = alpha
         newton = alpha - near.value / near.slope if both and near.slope < 0 else np.nan
         if both and close and abs(newton - alpha) < 1e-4 * alpha:  # the next step would be of the order of its square
-            return float(newton)
+            return Transition(float(newton), near.error / abs(near.slope))
         close = both and abs(newton - alpha) < 0.05 * alpha
         if high - low < 1e-6 * alpha:
             break
@@ -148,7 +195,7 @@ def alpha_l(omega, *, sigma=0.5, lam=0.01, A=DEFAULT_A, accuracy=3e-5, guess=1.0
 
     Accuracy
     --------
-    At the default accuracy better than 1e-4.
+    See :func:`locate_alpha_l`; at the default accuracy better than 1e-4.
 
     Source
     ------
@@ -158,6 +205,34 @@ def alpha_l(omega, *, sigma=0.5, lam=0.01, A=DEFAULT_A, accuracy=3e-5, guess=1.0
     --------
     >>> round(alpha_l(omega=0.3), 3)
     1.492
+    """
+    return locate_alpha_l(omega, sigma=sigma, lam=lam, A=A, accuracy=accuracy, guess=guess).alpha
+
+
+def locate_alpha_l(omega, *, sigma=0.5, lam=0.01, A=DEFAULT_A, accuracy=3e-5, guess=1.0):
+    r"""The sample complexity :func:`alpha_l` with the error to expect,
+
+    .. math:: \delta\alpha_l = \delta\epsilon_g \,/\, |\partial_\alpha\epsilon_g|,
+
+    where :math:`\delta\epsilon_g` is the quadrature error of the semantic test error.
+
+    Parameters
+    ----------
+    omega, sigma, lam, A, accuracy, guess
+        As in :func:`alpha_c`.
+
+    Returns
+    -------
+    Transition
+
+    Raises
+    ------
+    NoTransition
+        As :func:`alpha_l`.
+
+    Accuracy
+    --------
+    The error is an upper estimate, as in :func:`locate_alpha_c`.
     """
     problem_at = _family(omega, sigma, lam, A)
     _require_semantic_part(problem_at)
@@ -181,9 +256,11 @@ def alpha_l(omega, *, sigma=0.5, lam=0.01, A=DEFAULT_A, accuracy=3e-5, guess=1.0
                 raise NoTransition(f"omega = {omega!r}: semantic attention does not beat the baseline in {ALPHA_RANGE}")
         low = high / 1.3
     root = brentq(excess, low, high, xtol=1e-6, rtol=1e-6)
-    if solution("semantic", root).collapsed:
+    found = solution("semantic", root)
+    if found.collapsed:
         raise NoTransition(f"omega = {omega!r}: the semantic branch does not exist at alpha = {root:.4g}")
-    return float(root)
+    slope = (excess(1.01 * root) - excess(root)) / (0.01 * root)
+    return Transition(float(root), found.quadrature_error["test_error"] / target / abs(slope))
 
 
 def _family(omega, sigma, lam, A):

@@ -1,0 +1,120 @@
+"""alpha_c and alpha_l over omega with errors, and by plain product rules: writes transitions.json beside this file.
+
+About ten minutes on one core; parts that are there are kept. Parts:
+
+- ``alpha_c/OMEGA/coarse``, ``.../fine``, ``alpha_l/...``: {"alpha", "error"} of ``locate_alpha_c`` at two accuracies;
+- ``recipe/alpha_c/OMEGA``, ``recipe/alpha_l/OMEGA``: the published recipe (rule of degree 7, losses of degree 11,
+  damped steps to a residual of 1e-4) on the published omegas;
+- ``product/OMEGA/DEGREE``: {"alpha_c", "alpha_l"} by Gauss-Hermite product rules, solved to a residual of 1e-6;
+- ``curve/START/ALPHA``: the recipe and ``solve`` at omega = 0.3, at the alphas of the published curves.
+"""
+
+import json
+import os
+from pathlib import Path
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+import numpy as np
+from scipy.optimize import brentq
+from store import complete
+
+from attn_lib.problems import PositionalSemantic
+from attn_lib.proximal import attention_diagonal
+from attn_lib.theory import positional_semantic as ps
+from attn_lib.theory import transitions
+from attn_lib.theory.product_rule import STARTS, damped_steps, gauss_hermite, stroud_secrest
+
+HERE = Path(__file__).parent
+RESULT = HERE / "transitions.json"
+RECORD = {
+    "what": "alpha_c and alpha_l over omega at two accuracies; the same by the published recipe and by product rules.",
+    "script": "book/data/make_transitions.py",
+    "seeds": "none",
+}
+OMEGAS = (0.0, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.425)
+ACCURACIES = {"coarse": 3e-5, "fine": 5e-6}
+PRODUCT_OMEGAS = (0.1, 0.3)
+PRODUCT_POINTS = (4, 8, 13)  # per dimension: degrees 7, 15, 25
+GUESS = {"alpha_c": (0.62, 0.5, 5.5), "alpha_l": (0.78, 0.6, 7.0)}  # rough quadratics in omega
+RECIPE = {"rule": stroud_secrest(), "loss_rule": gauss_hermite(6)}
+
+
+def guess(name, omega):
+    a, b, c = GUESS[name]
+    return a + b * omega + c * omega**2
+
+
+def located(name, omega, accuracy):
+    locate = getattr(transitions, f"locate_{name}")
+    found = locate(omega, accuracy=accuracy, guess=guess(name, omega))
+    return {"alpha": float(found.alpha), "error": float(found.error)}
+
+
+def by_steps(name, omega, settings):
+    """The transition among what damped steps return, by a root search without derivatives."""
+    last = dict(STARTS)
+
+    def solution(start, alpha):
+        begin = STARTS[start] if settings is RECIPE else last[start]  # the recipe begins each alpha anew
+        found = damped_steps(PositionalSemantic(alpha=alpha, omega=omega), begin, **settings)
+        last[start] = found.overlaps
+        return found
+
+    def difference(alpha):
+        semantic = solution("semantic", alpha)
+        if name == "alpha_c":
+            return semantic.train_loss - solution("positional", alpha).train_loss
+        return semantic.test_error - baseline_error(omega, settings.get("loss_rule", settings["rule"]))
+
+    centre = guess(name, omega)
+    return float(brentq(difference, 0.75 * centre, 1.25 * centre, xtol=1e-5))
+
+
+def baseline_error(omega, rule):
+    """Test error of the linear baseline by the same rule."""
+    (x, y), weight = rule
+    problem = PositionalSemantic(alpha=1.0, omega=omega)
+    S11, _ = attention_diagonal(problem.sigma * x, problem.sigma * y)
+    variance = (weight * S11**2).sum() - (weight * S11).sum() ** 2
+    return float(2 * problem.sigma**2 * (1 - omega) ** 2 * variance)
+
+
+def by_product_rule(omega, n):
+    settings = {"rule": gauss_hermite(n), "tolerance": 1e-6}
+    return {name: by_steps(name, omega, settings) for name in GUESS}
+
+
+def point(start, alpha):
+    """Both solutions at omega = 0.3."""
+    problem = PositionalSemantic(alpha=alpha, omega=0.3)
+    recipe = damped_steps(problem, start, **RECIPE)
+    exact = ps.solve(problem, start, accuracy=1e-5)
+    columns = {}
+    for name, s in (("recipe", recipe), ("converged", exact)):
+        columns[name] = {**s.overlaps._asdict(), "train_loss": s.train_loss, "test_error": s.test_error}
+        columns[name] = {key: float(x) for key, x in columns[name].items()}
+    return {**columns, "collapsed": bool(exact.collapsed), "n_iter": recipe.n_iter, "residual": float(recipe.residual)}
+
+
+def parts():
+    published = json.loads((HERE / "published.json").read_text())
+    for which, accuracy in ACCURACIES.items():
+        for name in GUESS:
+            for omega in OMEGAS:
+                yield f"{name}/{omega}/{which}", located, (name, omega, accuracy)
+    for name in GUESS:
+        for omega in published[name]:
+            yield f"recipe/{name}/{omega}", by_steps, (name, float(omega), RECIPE)
+    curves = json.loads((HERE / "published_fixed_points.json").read_text())["curves"]
+    for start, columns in curves.items():
+        for alpha in columns["alpha"]:
+            yield f"curve/{start}/{alpha}", point, (start, alpha)
+    for omega in PRODUCT_OMEGAS:
+        for n in PRODUCT_POINTS:
+            yield f"product/{omega}/{2 * n - 1}", by_product_rule, (omega, n)
+
+
+if __name__ == "__main__":
+    np.seterr(all="raise", under="ignore")
+    complete(RESULT, RECORD, parts())
