@@ -83,7 +83,7 @@ def test_identity_stored_transitions_increase_in_order():
             for which in ("coarse", "fine")
         )
         assert len(fine) == 10
-        assert coarse.keys() == fine.keys()
+        assert coarse.keys() >= fine.keys()
         for omega, value in fine.items():
             assert abs(value["alpha"] - coarse[omega]["alpha"]) < value["error"] + coarse[omega]["error"]
         found[name] = np.array([fine[omega]["alpha"] for omega in sorted(fine)])

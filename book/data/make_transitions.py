@@ -33,6 +33,7 @@ RECORD = {
     "seeds": "none",
 }
 OMEGAS = (0.0, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.425)
+PUBLISHED_ALPHA_L = (0.075, 0.275, 0.325, 0.38)  # on the published grid besides these
 ACCURACIES = {"coarse": 3e-5, "fine": 5e-6}
 PRODUCT_OMEGAS = (0.1, 0.3)
 PRODUCT_POINTS = (4, 8, 13)  # per dimension: degrees 7, 15, 25
@@ -103,6 +104,8 @@ def parts():
         for name in GUESS:
             for omega in OMEGAS:
                 yield f"{name}/{omega}/{which}", located, (name, omega, accuracy)
+    for omega in PUBLISHED_ALPHA_L:
+        yield f"alpha_l/{omega}/coarse", located, ("alpha_l", omega, ACCURACIES["coarse"])
     for name in GUESS:
         for omega in published[name]:
             yield f"recipe/{name}/{omega}", by_steps, (name, float(omega), RECIPE)
