@@ -123,16 +123,12 @@ class Nodes:
         )
 
     def _deepest(self, w, V_inverse):
-        """Proximal points and Moreau values; the wells are remembered, with w itself as one more start."""
+        """Proximal points and Moreau values; the wells are remembered as starts of the next search."""
         if self.found is None:
-            size = np.sqrt((w**2).mean())
-            scales = (0.5 + size) * np.linspace(0.5, 2, _TRIALS)[:, None, None, None]
-            starts = scales * self.rng.standard_normal((_TRIALS, *w.shape))
-        else:
-            starts = self.found
-        starts = np.concatenate([w[None], starts])
+            scales = (0.5 + np.sqrt((w**2).mean())) * np.linspace(0.5, 2, _TRIALS)[:, None, None, None]
+            self.found = np.concatenate([w[None], scales * self.rng.standard_normal((_TRIALS, *w.shape))])
         blocks = [slice(i, i + _BLOCK) for i in range(0, w.shape[-1], _BLOCK)]
-        parts = [wells(starts[..., b], w[..., b], self.T[..., b], V_inverse, self.tau, _WELLS) for b in blocks]
+        parts = [wells(self.found[..., b], w[..., b], self.T[..., b], V_inverse, self.tau, _WELLS) for b in blocks]
         self.found = np.concatenate([z for z, _ in parts], axis=-1)
         return self.found[0], np.concatenate([value for _, value in parts])
 
