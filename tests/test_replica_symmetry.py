@@ -104,10 +104,10 @@ def test_identity_at_y_0_the_loss_is_replica_symmetric(symmetric, start):
 
 @pytest.fixture(scope="module")
 def broken(symmetric):
-    """Positional branch, three neighbouring y, four scramblings."""
+    """Positional branch, three neighbouring y, three scramblings."""
     ys, s = (100.0, 150.0, 200.0), symmetric["positional"]
     runs = []
-    for seed in range(4):
+    for seed in range(3):
         runs.append([])
         for y in ys:
             guess = runs[-1][-1].overlaps if runs[-1] else None
@@ -116,14 +116,17 @@ def broken(symmetric):
 
 
 def test_identity_complexity_is_the_slope_in_y(broken):
-    """Train loss at two y against Simpson's rule for complexity / y^2, within the spread of the scramblings."""
+    """Train loss at two y against Simpson's rule for complexity / y^2, within the spread of the scramblings.
+
+    Three of them estimate their own error: Student's t with 2 degrees of freedom leaves 9 errors at 1 %.
+    """
     excess = []
     for low, middle, high in broken:
         slopes = [b.complexity / b.y**2 for b in (low, middle, high)]
         excess.append(high.train_loss - low.train_loss - (slopes[0] + 4 * slopes[1] + slopes[2]) * 100 / 6)
-    rise = np.mean([high.train_loss - low.train_loss for low, _, high in broken])
+    rise = np.mean([high.train_loss - low.train_loss for low, _, high in broken])  # Simpson's rule is good to 2 %
     assert rise > 0
-    assert abs(np.mean(excess)) < 5 * np.std(excess, ddof=1) / 2 + 0.02 * rise  # Simpson's rule to 2 %
+    assert abs(np.mean(excess)) < 9 * np.std(excess, ddof=1) / np.sqrt(len(excess)) + 0.02 * rise
 
 
 def test_identity_stationary_in_the_conjugates(broken):
@@ -152,7 +155,7 @@ def test_identity_stationary_in_the_overlaps(symmetric, broken):
 
         def potential(overlaps, b=b, nodes=nodes):
             o = rb.BrokenOverlaps(*overlaps)
-            averages = rb._averages(b.problem, o, b.y, rule, nodes, 6)
+            averages = rb._averages(b.problem, o, b.y, rule, nodes, 10)
             return rb._potential(b.problem, o, b.hats, averages, b.y)[0]
 
         slopes.append([])
@@ -160,8 +163,8 @@ def test_identity_stationary_in_the_overlaps(symmetric, broken):
             step = 0.01 * getattr(b.overlaps, name)
             up, down = (b.overlaps._replace(**{name: getattr(b.overlaps, name) + s}) for s in (step, -step))
             slopes[-1].append((potential(up) - potential(down)) / 0.02 / b.train_loss)
-    error = np.std(slopes, axis=0, ddof=1) / 2
-    assert (np.abs(np.mean(slopes, axis=0)) < 5 * error + 2e-3).all()  # differences of 1 % leave a curvature
+    error = np.std(slopes, axis=0, ddof=1) / np.sqrt(len(slopes))
+    assert (np.abs(np.mean(slopes, axis=0)) < 9 * error + 2e-3).all()  # differences of 1 % leave a curvature
 
 
 def test_rejects(symmetric):

@@ -7,7 +7,7 @@ r"""Averages over one sample that several replicas share, each with a cavity fie
     \langle f\rangle &= E_{\zeta_1}[f\,e^{-y M}]\,/\,E_{\zeta_1}[e^{-y M}],
 
 with the Moreau value M, the prox z and the force g = (z-w)/V at w. Each inner average, over :math:`\zeta_1`, runs
-along lines of constant :math:`w_v` that are cut at the jump of the prox (:mod:`attn_lib.theory.cavity`). The outer
+along lines of constant :math:`w_v` that are cut at the jumps of the prox (:mod:`attn_lib.theory.prox_line`). The outer
 average, over :math:`h^\star` and :math:`\zeta_0`, uses scrambled Sobol points; its random error shows with other seeds.
 
 What y changes is returned as a difference to y = 0: the rest is a replica-symmetric average, for which
@@ -21,11 +21,13 @@ from numpy.polynomial.hermite_e import hermegauss
 from scipy.stats import norm, qmc
 
 from attn_lib.proximal import loss
-from attn_lib.theory.cavity import _Line, _target
+from attn_lib.theory.cavity import _target
+from attn_lib.theory.prox_line import ProxLine
 
 __all__ = ["NestedAverages", "nested_averages", "shared_nodes"]
 
 _RADIUS = 5.0  # of the inner Gaussian; beyond it lie 6e-7 of its weight
+_LINES = 6  # per outer node
 
 
 class NestedAverages(NamedTuple):
@@ -69,7 +71,7 @@ def shared_nodes(log2_points, seed):
     return norm.ppf(qmc.Sobol(4, seed=seed).random_base2(log2_points)).T
 
 
-def nested_averages(problem, overlaps, y, nodes, n_inner=6, block=1024):
+def nested_averages(problem, overlaps, y, nodes, n_line=10, block=1024):
     """All averages at given overlaps.
 
     Parameters
@@ -81,8 +83,8 @@ def nested_averages(problem, overlaps, y, nodes, n_inner=6, block=1024):
         Parisi parameter, >= 0; at 0 the replicas are independent.
     nodes : array (4, N)
         Of the outer average, from :func:`shared_nodes`.
-    n_inner : int
-        Lines per outer node, and points on each of the two pieces of a line.
+    n_line : int
+        Points on each of the two pieces of a line.
     block : int
         Number of outer nodes handled at a time.
 
@@ -96,37 +98,37 @@ def nested_averages(problem, overlaps, y, nodes, n_inner=6, block=1024):
     of ``spread`` of about 4 %.
     """
     blocks = [nodes[:, i : i + block] for i in range(0, nodes.shape[1], block)]
-    total = sum(part.shape[1] * _block(problem, overlaps, y, part, n_inner) for part in blocks)
+    total = sum(part.shape[1] * _block(problem, overlaps, y, part, n_line) for part in blocks)
     return NestedAverages(*map(float, total / nodes.shape[1]))
 
 
-def _block(problem, overlaps, y, nodes, n_inner):
+def _block(problem, overlaps, y, nodes, n_line):
     q1, q0, m, theta, V = overlaps
     rho, sigma = problem.rho, problem.sigma
     spread, width = np.sqrt(q0 - theta**2 / rho), np.sqrt(q1 - q0)
     (star_u, star_v), zeta = np.sqrt(rho) * nodes[:2], nodes[2:]
     T11, T22 = _target(problem, star_u, star_v)
     centre = np.sqrt(2) * m + theta / rho * star_u + spread * zeta[0]
-    x, weight_v = hermegauss(n_inner)
+    x, weight_v = hermegauss(_LINES)
     w_v = ((theta / rho * star_v + spread * zeta[1])[:, None] + width * x).ravel()
 
-    # inner average: n_inner lines of constant w_v for each outer node
-    centre, T11, T22 = (np.repeat(a, n_inner) for a in (centre, T11, T22))
-    line = _Line(w_v, T11, T22, V, sigma)
-    u, v, w_u, dw_u = line.prox_nodes(centre - _RADIUS * width, centre + _RADIUS * width, n_inner)
-    weight = dw_u * np.exp(-(((w_u - centre[:, None]) / width) ** 2) / 2) * np.tile(weight_v, len(zeta[0]))[:, None]
-    g_u, g_v = (u - w_u) / V, (v - w_v[:, None]) / V
-    moreau = V * (g_u**2 + g_v**2) / 2 + loss(u, v, T11[:, None], T22[:, None], sigma)
-    weight, g_u, g_v, moreau = (a.reshape(len(zeta[0]), -1) for a in (weight, g_u, g_v, moreau))
-    plain = weight / weight.sum(axis=1, keepdims=True)
+    # inner average: lines of constant w_v around each outer node
+    T11, T22, mean_u = (np.repeat(a, _LINES) for a in (T11, T22, centre))
+    lines = ProxLine(w_v, T11, T22, V, sigma)
+    line, u, v, w_u, dw_u = lines.nodes(mean_u - _RADIUS * width, mean_u + _RADIUS * width, n_line)
+    outer, w_v, T11, T22 = line // _LINES, w_v[line], T11[line], T22[line]
+    weight = dw_u * np.exp(-(((w_u - centre[outer]) / width) ** 2) / 2) * weight_v[line % _LINES]
+    g_u, g_v = (u - w_u) / V, (v - w_v) / V
+    moreau = V * (g_u**2 + g_v**2) / 2 + loss(u, v, T11, T22, sigma)
 
     def mean(f, weight):
-        return (weight * f).sum(axis=1)
+        return np.bincount(outer, weight * f, minlength=centre.size)
 
+    plain = weight / mean(np.ones_like(weight), weight)[outer]
     plain_moreau = mean(moreau, plain)
-    factor = np.exp(-y * (moreau - plain_moreau[:, None]))
+    factor = np.exp(-y * (moreau - plain_moreau[outer]))
     normalisation = mean(factor, plain)
-    tilted = plain * factor / normalisation[:, None]
+    tilted = plain * factor / normalisation[outer]
     free = -np.log(normalisation) / y if y else 0.0 * normalisation
     G_u, G_v = mean(g_u, tilted), mean(g_v, tilted)
     change_u, change_v = G_u - mean(g_u, plain), G_v - mean(g_v, plain)

@@ -65,6 +65,32 @@ class ProxLine:
         line = np.broadcast_to(cut[piece][:, None], u.shape)
         return [np.concatenate([a, b.ravel()]) for a, b in zip(smooth, (line, u, v, w_u, slope * du), strict=True)]
 
+    def jumps(self, low, high, n):
+        """Jumps of the prox between w_u = low and w_u = high.
+
+        Parameters
+        ----------
+        low, high, n
+            As in :meth:`nodes`.
+
+        Returns
+        -------
+        tuple of arrays
+            (line, left, right, w_u): index of the line, the two wells (u, v), each of shape (2, M), and where they tie.
+        """
+        start, end = self._lowest(low), self._lowest(high)
+        u, v, w_u, slope, _ = self._curve(start, end, 2 * n)
+        cut = np.flatnonzero((slope < 0).any(axis=1) | (np.diff(w_u, axis=1) < 0).any(axis=1))
+        if not cut.size:
+            return cut, np.zeros((2, 0)), np.zeros((2, 0)), np.zeros(0)
+        begin, stop, piece = self[cut]._pieces(
+            start[:, cut], end[:, cut], u[cut], v[cut], slope[cut], low[cut], high[cut]
+        )
+        follows = piece[1:] == piece[:-1]
+        left, right, line = stop[:, :-1][:, follows], begin[:, 1:][:, follows], cut[piece[1:][follows]]
+        l_u = loss_derivatives(*left, self.T11[line], self.T22[line], self.sigma)[0]
+        return line, left, right, left[0] + self.V * l_u
+
     def _pieces(self, start, end, u, v, slope, low, high):
         """First points, last points and lines of the pieces that Maxwell's rule leaves of the curves (u, v)."""
         u, v = (np.concatenate([a[:, None], x, b[:, None]], axis=1) for a, x, b in zip(start, (u, v), end, strict=True))

@@ -101,7 +101,7 @@ class BrokenSolution:
     converged: bool
 
 
-def solve_broken(symmetric, y, *, guess=None, log2_points=12, seed=0, n_inner=6, tol=1e-5):
+def solve_broken(symmetric, y, *, guess=None, log2_points=12, seed=0, n_line=10, tol=1e-5):
     """Stationary point at the Parisi parameter y, on the branch of a replica-symmetric solution.
 
     Parameters
@@ -114,8 +114,8 @@ def solve_broken(symmetric, y, *, guess=None, log2_points=12, seed=0, n_inner=6,
         Where to begin, for instance the solution at a neighbouring y.
     log2_points, seed : int
         Of the Sobol points of the outer average; solutions for several seeds show the random error.
-    n_inner : int
-        Points per direction of the inner average.
+    n_line : int
+        Points per piece of a line of the inner average; at 6 the complexity is wrong for y > 200.
     tol : float
         Largest allowed undamped change of the logarithms of V, q1 - q0, q0 - theta**2 / rho and the overlap.
 
@@ -133,7 +133,8 @@ def solve_broken(symmetric, y, *, guess=None, log2_points=12, seed=0, n_inner=6,
 
     Accuracy
     --------
-    TODO
+    At omega = 0, alpha = 0.65, y <= 400, one scrambling gives the train loss to about 1e-4 relative, q1 - q0 to a few
+    percent; the complexity, a small difference of large terms that grow with y squared, is worse. 2-4 s on one core.
 
     Source
     ------
@@ -172,7 +173,7 @@ def solve_broken(symmetric, y, *, guess=None, log2_points=12, seed=0, n_inner=6,
     def update(x):
         nonlocal latest
         o = from_log(x)
-        averages = _averages(problem, o, y, symmetric.rule, nodes, n_inner)
+        averages = _averages(problem, o, y, symmetric.rule, nodes, n_line)
         hats = _conjugates(problem, o, averages)
         latest = o, averages, hats, _updated(problem, hats, y)
         return to_log(latest[-1])
@@ -204,10 +205,10 @@ def solve_broken(symmetric, y, *, guess=None, log2_points=12, seed=0, n_inner=6,
     )
 
 
-def _averages(problem, o, y, rule, nodes, n_inner):
+def _averages(problem, o, y, rule, nodes, n_line):
     """The averages at y: replica-symmetric ones at q = q1 plus what the tilt adds to them."""
     plain = cavity_averages(problem, Overlaps(o.q1, o.m, o.theta, o.V), rule)
-    change = nested_averages(problem, o, y, nodes, n_inner)
+    change = nested_averages(problem, o, y, nodes, n_line)
     spread0, spread1 = (np.sqrt(q - o.theta**2 / problem.rho) for q in (o.q0, o.q1))
     return {
         "free": plain.moreau + change.free,

@@ -23,8 +23,9 @@ from typing import NamedTuple
 import numpy as np
 
 from attn_lib.proximal import loss_derivatives, prox
-from attn_lib.theory.cavity import _Line, _nodes, _target
+from attn_lib.theory.cavity import _nodes, _target
 from attn_lib.theory.nested_cavity import nested_averages, shared_nodes
+from attn_lib.theory.prox_line import ProxLine
 
 __all__ = ["Replicon", "distance_map", "replicon"]
 
@@ -135,21 +136,17 @@ def _smooth(problem, overlaps, nodes):
 def _jump(problem, overlaps, rule, block=1500):
     q, m, theta, V = overlaps
     rho, spread = problem.rho, np.sqrt(q - theta**2 / problem.rho)
-    nodes, weight = _nodes(problem, V, rule)
+    nodes, weight = _nodes(problem, overlaps, rule)
     total = 0.0
     for part in (slice(i, i + block) for i in range(0, weight.size, block)):
         star_u, star_v = np.sqrt(rho) * nodes[:2, part]
         T11, T22 = _target(problem, star_u, star_v)
         mean_u = np.sqrt(2) * m + theta / rho * star_u
-        line = _Line(theta / rho * star_v + spread * nodes[2, part], T11, T22, V, problem.sigma)
-        start, end = (line.lowest(mean_u + side * rule.radius * spread) for side in (-1, 1))
-        u, v, w_u, slope, _ = line.curve(start, end, 2 * rule.n_inner)
-        cut = np.flatnonzero((slope < 0).any(axis=1))
-        if not cut.size:
-            continue
-        left, right, tie = line[cut].tie(u[cut], v[cut], w_u[cut], slope[cut] < 0)
+        lines = ProxLine(theta / rho * star_v + spread * nodes[2, part], T11, T22, V, problem.sigma)
+        reach = rule.radius * spread
+        line, left, right, tie = lines.jumps(mean_u - reach, mean_u + reach, rule.n_inner)
         jump_u, jump_v = right - left
         size = np.hypot(jump_u, jump_v) ** 3 / np.maximum(np.abs(jump_u), 1e-12)  # 0 for wells that have merged
-        density = np.exp(-(((tie - mean_u[cut]) / spread) ** 2) / 2) / (np.sqrt(2 * np.pi) * spread)
-        total += (weight[part][cut] * density * size).sum()
+        density = np.exp(-(((tie - mean_u[line]) / spread) ** 2) / 2) / (np.sqrt(2 * np.pi) * spread)
+        total += (weight[part][line] * density * size).sum()
     return float(problem.alpha / np.sqrt(np.pi) * total)
