@@ -1,33 +1,35 @@
 """Attention against the linear baseline over alpha and omega, and around alpha_l: writes linear_baseline.json.
 
-About nine minutes on one core. The file is written after every part: an interrupted run loses nothing that was
-finished, and a new run computes what is missing. Delete the file to compute everything again.
+About ten minutes on one core; parts that are there are kept.
 
 Parts: "theory/OMEGA" has both branches along alpha. "map/OMEGA/ALPHA" has the baseline on the data of the part of the
 same name in phase_diagram.json. "crossing/OMEGA/D/ALPHA" has the semantic start and the baseline on the same data, near
-alpha_l. "large/OMEGA" (theory) and "large/OMEGA/ALPHA" (simulation) follow the semantic minimum to large alpha.
+alpha_l. "large/OMEGA/theory" and "large/OMEGA/D/ALPHA" follow the semantic minimum to large alpha. "window/START" has
+both starts between alpha_c and alpha_l. "alpha_l/OMEGA" and "alpha_c/OMEGA" go on where phase_diagram.json ends.
 """
 
-import json
 import os
-import platform
-import time
-from importlib.metadata import version
 from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import numpy as np
-from make_phase_diagram import MAP_ALPHAS, MAP_OMEGAS, rounded
-from tqdm import tqdm
+from make_phase_diagram import MAP_ALPHAS, MAP_OMEGAS
+from store import complete
 
+from attn_lib.fixed_point import ConvergenceError
 from attn_lib.problems import PositionalSemantic
 from attn_lib.simulation.baseline import train_linear_baseline
 from attn_lib.simulation.erm import train_positional_semantic
+from attn_lib.theory import transitions
 from attn_lib.theory.positional_semantic import solve
 
 RESULT = Path(__file__).with_name("linear_baseline.json")
-VERSIONS = {"python": platform.python_version(), **{p: version(p) for p in ("numpy", "scipy", "torch")}}
+RECORD = {
+    "what": "Attention against the linear baseline: theory over alpha and omega, simulations on common data.",
+    "script": "book/data/make_linear_baseline.py",
+    "seeds": "1000 to 4023, listed with each part",
+}
 
 THEORY_OMEGAS = np.linspace(0, 0.5, 11).round(2).tolist()
 THEORY_ALPHAS = np.linspace(0.1, 2.4, 24).round(1).tolist()
@@ -39,17 +41,28 @@ CROSSINGS = {
 }
 RUNS = {1000: 12, 2000: 8}  # d: seeds at each alpha
 LARGE_OMEGAS = (0.0, 0.3)
-LARGE_ALPHAS = np.geomspace(2, 32, 13).round(3).tolist()
-LARGE_SIMULATED, LARGE_D, LARGE_SEEDS = (3, 6, 12, 24), 300, range(3000, 3006)
+LARGE_ALPHAS = (2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)
+LARGE_RUNS = {300: (3, 6, 12, 24), 900: (3, 6, 12)}  # d: alphas
+LATE = {
+    "alpha_l": {0.45: 3, 0.475: 4, 0.49: 6, 0.5: 11},
+    "alpha_c": {0.45: 2, 0.5: 3, 0.55: 4, 0.6: 7, 0.63: 12, 0.65: 23},
+}
+WINDOW = 0.3, 1.37, range(4000, 4024)  # between alpha_c and alpha_l: omega, alpha, seeds
 
 
 def branch(omega, start, alphas, accuracy):
-    """One branch along alpha, each solution starting the next one, up to where it ends."""
+    """One branch along alpha, each solution starting the next one, up to where it ends or is no longer found."""
     columns = {name: [] for name in ("alpha", "train_loss", "test_error", "q", "m", "theta")}
     guess = None
     for alpha in alphas:
-        s = solve(PositionalSemantic(alpha=alpha, omega=omega), start, accuracy=accuracy, guess=guess)
-        if s.collapsed and guess is not None:
+        try:
+            s = solve(PositionalSemantic(alpha=alpha, omega=omega), start, accuracy=accuracy, guess=guess)
+        except ConvergenceError:  # happens near the end of a branch, where it is the higher one of the two by far
+            if guess is None:
+                raise
+            s = None
+        if guess is not None and (s is None or s.collapsed):
+            columns["lost_at"] = alpha
             break
         if not s.collapsed:
             guess = s.overlaps
@@ -67,6 +80,11 @@ def theory(omega):
     }
 
 
+def transition(which, omega, guess):
+    """alpha_c or alpha_l, at larger omega than in the other files."""
+    return {"omega": omega, which: getattr(transitions, which)(omega, guess=guess)}
+
+
 def baseline(problem, d, seeds, n_test=2000):
     """Errors of the linear layer, one entry per seed."""
     return train_linear_baseline(problem, d=d, seeds=seeds, n_test=n_test).test_error.tolist()
@@ -78,12 +96,12 @@ def on_the_map(omega, alpha, seeds):
     return {"omega": omega, "alpha": alpha, "d": 1000, "seeds": list(seeds), "baseline": baseline(problem, 1000, seeds)}
 
 
-def semantic(omega, alpha, d, seeds, n_test):
-    """The minimum reached from Q*, and the baseline, on the same data."""
+def trained(omega, alpha, d, seeds, n_test, start="semantic"):
+    """The minimum reached from a named start, and the baseline, on the same data."""
     problem = PositionalSemantic(alpha=alpha, omega=omega)
-    e = train_positional_semantic(problem, d=d, seeds=seeds, start="semantic", n_test=n_test, device="cpu")
+    e = train_positional_semantic(problem, d=d, seeds=seeds, start=start, n_test=n_test, device="cpu")
     if not e.converged.all():
-        raise RuntimeError(f"omega = {omega}, alpha = {alpha}, d = {d}: not converged")
+        raise RuntimeError(f"omega = {omega}, alpha = {alpha}, d = {d}, {start} start: not converged")
     columns = {name: getattr(e, name).tolist() for name in ("train_loss", "test_error", "q", "m", "theta")}
     linear = baseline(problem, d, seeds, n_test)
     return {"omega": omega, "alpha": alpha, "d": d, "seeds": list(seeds), **columns, "baseline": linear}
@@ -95,49 +113,24 @@ def parts():
         for omega, alphas in CROSSINGS.items():
             for i, alpha in enumerate(alphas):
                 seeds = range(2000 + 100 * i, 2000 + 100 * i + n_seeds)
-                yield f"crossing/{omega}/{d}/{alpha}", semantic, (omega, alpha, d, seeds, 4000)
+                yield f"crossing/{omega}/{d}/{alpha}", trained, (omega, alpha, d, seeds, 4000)
     for omega in MAP_OMEGAS:
         for i, alpha in enumerate(MAP_ALPHAS):
             yield f"map/{omega}/{alpha}", on_the_map, (omega, alpha, range(1000 + 100 * i, 1000 + 100 * i + 4))
     for omega in LARGE_OMEGAS:
-        yield f"large/{omega}", branch, (omega, "semantic", LARGE_ALPHAS, 1e-6)
-        for alpha in LARGE_SIMULATED:
-            yield f"large/{omega}/{alpha}", semantic, (omega, alpha, LARGE_D, LARGE_SEEDS, 4000)
+        yield f"large/{omega}/theory", branch, (omega, "semantic", LARGE_ALPHAS, 1e-6)
+        for d, alphas in LARGE_RUNS.items():
+            for alpha in alphas:
+                yield f"large/{omega}/{d}/{alpha}", trained, (omega, alpha, d, range(3000, 3004), 4000)
+    omega, alpha, seeds = WINDOW
+    for start in ("semantic", "positional"):
+        yield f"window/{start}", trained, (omega, alpha, 1000, seeds, 4000, start)
+    for which, guesses in LATE.items():
+        for omega, guess in guesses.items():
+            yield f"{which}/{omega}", transition, (which, omega, guess)
     for omega in THEORY_OMEGAS:
         yield f"theory/{omega}", theory, (omega,)
 
 
-def main():
-    """Compute the missing parts, writing the file after each."""
-    found = json.loads(RESULT.read_text()) if RESULT.exists() else {"versions": VERSIONS, "parts": {}}
-    if found["versions"] != VERSIONS:
-        raise SystemExit(f"{RESULT.name} was made with {found['versions']}, this is {VERSIONS}: delete it first")
-    wanted = list(parts())
-    done = {name: found["parts"][name] for name, _, _ in wanted if name in found["parts"]}
-    for name, compute, arguments in tqdm([part for part in wanted if part[0] not in done]):
-        begin = time.process_time()
-        value = rounded(compute(*arguments))
-        done[name] = {"cpu_seconds": round(time.process_time() - begin, 1), "value": value}
-        write(done)
-
-
-def write(done):
-    """The record and the parts; replaced as a whole, so that an interruption cannot leave half a file."""
-    seeds = [s for part in done.values() for s in part["value"].get("seeds", [])]
-    record = {
-        "what": "Attention against the linear baseline: theory over alpha and omega, simulations on common data.",
-        "script": "book/data/make_linear_baseline.py",
-        "seeds": f"{min(seeds)} to {max(seeds)}, listed with each part" if seeds else "none",
-        "device": f"CPU ({platform.machine()}), {os.environ['OMP_NUM_THREADS']} thread",
-        "cpu_seconds": round(sum(part["cpu_seconds"] for part in done.values())),
-        "versions": VERSIONS,
-    }
-    lines = [f"  {json.dumps(name)}: {json.dumps(part)}" for name, part in done.items()]
-    text = json.dumps({**record, "parts": "PARTS"}, indent=1).replace('"PARTS"', "{\n" + ",\n".join(lines) + "\n }")
-    new = RESULT.with_suffix(".new")
-    new.write_text(text + "\n")
-    new.replace(RESULT)
-
-
 if __name__ == "__main__":
-    main()
+    complete(RESULT, RECORD, parts())
