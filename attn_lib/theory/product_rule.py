@@ -15,11 +15,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.polynomial.hermite_e import hermegauss
 
-from attn_lib.fixed_point import ConvergenceError
+from attn_lib.fixed_point import ConvergenceError, anderson
 from attn_lib.proximal import attention_diagonal, loss, prox
 from attn_lib.theory.iteration import Hats, Overlaps, train_loss, updated
 
-__all__ = ["RecipeResult", "damped_steps", "gauss_hermite", "stroud_secrest"]
+__all__ = ["RecipeResult", "damped_steps", "gauss_hermite", "rule_fixed_point", "stroud_secrest"]
 
 STARTS = {
     "semantic": Overlaps(q=0.9, m=0.0, theta=0.35, V=14.6),
@@ -28,7 +28,7 @@ STARTS = {
 
 
 class RecipeResult(NamedTuple):
-    """Where the damped steps stopped; the residual is the largest undamped change of q, m, theta in one update."""
+    """Where an iteration on a product rule stopped; the residual is what its stopping rule looks at."""
 
     overlaps: Overlaps
     train_loss: float
@@ -133,6 +133,49 @@ def damped_steps(problem, start, rule, *, loss_rule=None, damping=0.8, tolerance
             return RecipeResult(overlaps, train_loss(problem, overlaps, hats, moreau), test_error, residual, n_iter)
         overlaps = Overlaps(*(damping * old + (1 - damping) * x for old, x in zip(overlaps, new, strict=True)))
     raise ConvergenceError(f"{problem}, {start}: residual {residual:.1e} after {max_iter} updates", overlaps)
+
+
+def rule_fixed_point(problem, overlaps, rule, *, tolerance=1e-6):
+    """Fixed point of the state evolution on a product rule, whatever the recipe's stopping rule would leave.
+
+    Parameters
+    ----------
+    problem : PositionalSemantic
+    overlaps : Overlaps
+        Where to begin, with m = 0 or theta = 0, which stays 0.
+    rule : tuple (nodes, weights)
+    tolerance : float
+        Relative, of the undamped change of q - theta**2 / rho, V and the overlap that is not zero.
+
+    Returns
+    -------
+    RecipeResult
+
+    Raises
+    ------
+    ConvergenceError
+        As when an iterate meets a jump of the rule.
+    """
+    branch = "theta" if overlaps.theta else "m"
+
+    def from_log(x):
+        rest, overlap, V = map(float, np.exp(x))
+        o = Overlaps(q=rest, m=0.0, theta=0.0, V=V)._replace(**{branch: overlap})
+        return o._replace(q=rest + o.theta**2 / problem.rho)
+
+    def update(x):
+        hats, _, _ = _averages(problem, from_log(x), *rule)
+        new = updated(problem, hats)
+        return to_log(new._replace(**{branch: abs(getattr(new, branch))}))
+
+    def to_log(o):
+        return np.log([o.q - o.theta**2 / problem.rho, getattr(o, branch), o.V])
+
+    found = anderson(update, to_log(overlaps), tol=tolerance, far=0.15)
+    overlaps = from_log(found.x)
+    hats, moreau, test_error = _averages(problem, overlaps, *rule)
+    loss_of_rule = train_loss(problem, overlaps, hats, moreau)
+    return RecipeResult(overlaps, loss_of_rule, test_error, found.residual, found.n_iter)
 
 
 def _averages(problem, overlaps, nodes, weights):

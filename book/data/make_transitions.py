@@ -23,7 +23,7 @@ from attn_lib.problems import PositionalSemantic
 from attn_lib.proximal import attention_diagonal
 from attn_lib.theory import positional_semantic as ps
 from attn_lib.theory import transitions
-from attn_lib.theory.product_rule import STARTS, damped_steps, gauss_hermite, stroud_secrest
+from attn_lib.theory.product_rule import damped_steps, gauss_hermite, rule_fixed_point, stroud_secrest
 
 HERE = Path(__file__).parent
 RESULT = HERE / "transitions.json"
@@ -52,21 +52,33 @@ def located(name, omega, accuracy):
     return {"alpha": float(found.alpha), "error": float(found.error)}
 
 
-def by_steps(name, omega, settings):
-    """The transition among what damped steps return, by a root search without derivatives."""
-    last = dict(STARTS)
+def by_recipe(name, omega):
+    """The transition among what the published recipe returns; it begins each alpha anew."""
+    return root(name, omega, lambda p, start: damped_steps(p, start, **RECIPE), RECIPE["loss_rule"])
 
-    def solution(start, alpha):
-        begin = STARTS[start] if settings is RECIPE else last[start]  # the recipe begins each alpha anew
-        found = damped_steps(PositionalSemantic(alpha=alpha, omega=omega), begin, **settings)
+
+def by_product_rule(omega, n):
+    """Both transitions among the fixed points of a product rule, each solution begun from the last one."""
+    rule, problem = gauss_hermite(n), PositionalSemantic(alpha=guess("alpha_l", omega), omega=omega)
+    last = {start: ps.solve(problem, start).overlaps for start in ("semantic", "positional")}
+
+    def solution(problem, start):
+        found = rule_fixed_point(problem, last[start], rule)
         last[start] = found.overlaps
         return found
 
+    return {name: root(name, omega, solution, rule) for name in GUESS}
+
+
+def root(name, omega, solution, baseline_rule):
+    """A root search without derivatives."""
+
     def difference(alpha):
-        semantic = solution("semantic", alpha)
+        problem = PositionalSemantic(alpha=alpha, omega=omega)
+        semantic = solution(problem, "semantic")
         if name == "alpha_c":
-            return semantic.train_loss - solution("positional", alpha).train_loss
-        return semantic.test_error - baseline_error(omega, settings.get("loss_rule", settings["rule"]))
+            return semantic.train_loss - solution(problem, "positional").train_loss
+        return semantic.test_error - baseline_error(omega, baseline_rule)
 
     centre = guess(name, omega)
     return float(brentq(difference, 0.75 * centre, 1.25 * centre, xtol=1e-5))
@@ -79,11 +91,6 @@ def baseline_error(omega, rule):
     S11, _ = attention_diagonal(problem.sigma * x, problem.sigma * y)
     variance = (weight * S11**2).sum() - (weight * S11).sum() ** 2
     return float(2 * problem.sigma**2 * (1 - omega) ** 2 * variance)
-
-
-def by_product_rule(omega, n):
-    settings = {"rule": gauss_hermite(n), "tolerance": 1e-6}
-    return {name: by_steps(name, omega, settings) for name in GUESS}
 
 
 def point(start, alpha):
@@ -108,7 +115,7 @@ def parts():
         yield f"alpha_l/{omega}/coarse", located, ("alpha_l", omega, ACCURACIES["coarse"])
     for name in GUESS:
         for omega in published[name]:
-            yield f"recipe/{name}/{omega}", by_steps, (name, float(omega), RECIPE)
+            yield f"recipe/{name}/{omega}", by_recipe, (name, float(omega))
     curves = json.loads((HERE / "published_fixed_points.json").read_text())["curves"]
     for start, columns in curves.items():
         for alpha in columns["alpha"]:
