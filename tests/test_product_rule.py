@@ -35,12 +35,14 @@ def test_published_overlaps_are_those_of_the_recipe(start, overlap, published):
 
 @pytest.mark.parametrize("start", ["semantic", "positional"])
 def test_agrees_with_the_rule_that_follows_the_jumps(start):
-    """A product rule approaches ``solve`` as its degree grows: closer than 0.5 % at degree 25."""
+    """At degree 25 one node of the product rule weighs up to 2 %, and a jump may meet it: the error of an overlap.
+
+    The train loss is stationary in the overlaps, so a tenth of that is asked of it.
+    """
     exact = ps.solve(PROBLEM, start)
-    coarse, fine = (rule_fixed_point(PROBLEM, exact.overlaps, rule) for rule in (stroud_secrest(), gauss_hermite(13)))
-    for name in ("q", "theta" if start == "semantic" else "m"):
-        assert abs(getattr(fine.overlaps, name) / getattr(exact.overlaps, name) - 1) < 0.005, name
-    assert abs(fine.train_loss / exact.train_loss - 1) < 0.25 * abs(coarse.train_loss / exact.train_loss - 1)
+    found = rule_fixed_point(PROBLEM, exact.overlaps, gauss_hermite(13))
+    np.testing.assert_allclose(found.overlaps, exact.overlaps, rtol=0.02)
+    np.testing.assert_allclose(found.train_loss, exact.train_loss, rtol=0.002)
 
 
 def test_identity_damped_steps_end_near_the_fixed_point_of_the_rule():
