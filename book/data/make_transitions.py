@@ -38,6 +38,9 @@ ACCURACIES = {"coarse": 3e-5, "fine": 5e-6}
 PRODUCT_OMEGAS = (0.1, 0.3)
 PRODUCT_POINTS = (4, 8, 13)  # per dimension: degrees 7, 15, 25
 GUESS = {"alpha_c": (0.62, 0.5, 5.5), "alpha_l": (0.78, 0.6, 7.0)}  # rough quadratics in omega
+PUBLISHED, CURVES = (
+    json.loads((HERE / f"{name}.json").read_text()) for name in ("published", "published_fixed_points")
+)
 RECIPE = {"rule": stroud_secrest(), "loss_rule": gauss_hermite(6)}
 
 
@@ -106,7 +109,6 @@ def point(start, alpha):
 
 
 def parts():
-    published = json.loads((HERE / "published.json").read_text())
     for which, accuracy in ACCURACIES.items():
         for name in GUESS:
             for omega in OMEGAS:
@@ -114,11 +116,10 @@ def parts():
     for omega in PUBLISHED_ALPHA_L:
         yield f"alpha_l/{omega}/coarse", located, ("alpha_l", omega, ACCURACIES["coarse"])
     for name in GUESS:
-        for omega in published[name]:
+        for omega in PUBLISHED[name]:
             yield f"recipe/{name}/{omega}", by_recipe, (name, float(omega))
-    curves = json.loads((HERE / "published_fixed_points.json").read_text())["curves"]
-    for start, columns in curves.items():
-        for alpha in columns["alpha"]:
+    for start in ("semantic", "positional"):
+        for alpha in CURVES["theory"][start]["alpha"]:
             yield f"curve/{start}/{alpha}", point, (start, alpha)
     for omega in PRODUCT_OMEGAS:
         for n in PRODUCT_POINTS:
