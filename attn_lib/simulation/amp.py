@@ -34,7 +34,7 @@ from attn_lib.simulation.sampling import draw_sample, draw_target, generator
 __all__ = ["MessagePassing", "Settings", "train_by_amp"]
 
 STARTS = ("semantic", "positional", "random")
-DIFFERENCE = 0.05  # step of the divergence, in standard deviations sqrt(q) of a field
+DIFFERENCE = 0.05  # step of the divergence, in units of the root mean square of the cavity fields
 
 
 class Settings(NamedTuple):
@@ -150,7 +150,7 @@ def train_by_amp(
 
     Accuracy
     --------
-    The divergence over a step of 0.05 sqrt(q) is biased by about 0.1%. The overlaps of one run fluctuate around state
+    The divergence over a step of 0.05 times the root mean square of w is biased by about 0.1%. The overlaps of one run fluctuate around state
     evolution by O(1/sqrt(d)).
 
     Source

@@ -47,7 +47,7 @@ _SCRAMBLES = 8
 class Evolution:
     r"""Order parameters of message passing in the limit of large d.
 
-    Attributes
+    Parameters
     ----------
     problem : PositionalSemantic
     damping : float
