@@ -87,8 +87,8 @@ class Nodes:
         self.loss_at_zero = float(loss(np.zeros_like(self.zeta), self.T, self.tau).mean())
         self.found = None
 
-    def averages(self, overlaps):
-        """All averages at given overlaps.
+    def fields(self, overlaps):
+        """Student fields of a fresh sample and of a training sample.
 
         Parameters
         ----------
@@ -97,20 +97,36 @@ class Nodes:
 
         Returns
         -------
-        Averages
+        w, z : array, shape (L, r, N)
+            Cavity fields and proximal points.
+        moreau : array, shape (N,)
 
         Raises
         ------
         FloatingPointError
             V_l or C_l is not positive definite.
         """
-        q, m, theta, V = overlaps
-        root = _roots(q - theta @ theta.transpose(0, 2, 1) / self.tau[:, None, None], "q - theta theta^T / tau")
-        _roots(V, "V")
-        drift = theta / self.tau[:, None, None]
-        w = m[..., None] + np.einsum("lit,ltn->lin", drift, self.star) + np.einsum("lij,ljn->lin", root, self.zeta)
-        z, moreau = self._deepest(w, np.linalg.inv(V))
-        g = np.einsum("lij,ljn->lin", np.linalg.inv(V), z - w)
+        _roots(overlaps.V, "V")
+        drift = overlaps.theta / self.tau[:, None, None]
+        noise = np.einsum("lij,ljn->lin", self._root(overlaps), self.zeta)
+        w = overlaps.m[..., None] + np.einsum("lit,ltn->lin", drift, self.star) + noise
+        return w, *self._deepest(w, np.linalg.inv(overlaps.V))
+
+    def averages(self, overlaps):
+        """All averages at given overlaps.
+
+        Parameters
+        ----------
+        overlaps : Overlaps
+            As for :meth:`fields`.
+
+        Returns
+        -------
+        Averages
+        """
+        w, z, moreau = self.fields(overlaps)
+        root, V_inverse = self._root(overlaps), np.linalg.inv(overlaps.V)
+        g = np.einsum("lij,ljn->lin", V_inverse, z - w)
         response = _outer(g, self.zeta) @ np.linalg.inv(root)
         return Averages(
             g=g.mean(axis=-1),
@@ -121,6 +137,10 @@ class Nodes:
             loss_at_prox=float(loss(z, self.T, self.tau).mean()),
             loss_at_cavity=float(loss(w, self.T, self.tau).mean()),
         )
+
+    def _root(self, overlaps):
+        q, _, theta, _ = overlaps
+        return _roots(q - theta @ theta.transpose(0, 2, 1) / self.tau[:, None, None], "q - theta theta^T / tau")
 
     def _deepest(self, w, V_inverse):
         """Proximal points and Moreau values; the wells are remembered as starts of the next search."""

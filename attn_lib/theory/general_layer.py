@@ -33,14 +33,16 @@ Q and Q R are the same layer for every rotation R; the columns are those of :mod
 """
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
 from attn_lib.theory.general_ansatz import Ansatz, Hats
 from attn_lib.theory.general_cavity import Nodes, Overlaps
 from attn_lib.theory.general_iteration import iterate
+from attn_lib.theory.general_prox import attention
 
-__all__ = ["Hats", "Overlaps", "Solution", "solve"]
+__all__ = ["Hats", "Overlaps", "Solution", "ValueSide", "solve", "value_side"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -162,3 +164,45 @@ def solve(problem, start="semantic", *, n_points=2**12, n_replicates=6, seed=0, 
         n_iter=near.n_iter + sum(f.n_iter for f in found),
         converged=True,
     )
+
+
+class ValueSide(NamedTuple):
+    """What positions in the values add to the train loss and to the test error, times d."""
+
+    train_loss: float
+    test_error: float
+
+
+def value_side(problem, overlaps, *, n_points=2**11, seed=0):
+    r"""Largest correction at finite d: the student passes on S (x + p), and S p has no place in the target.
+
+    .. math::
+
+        \frac{|y-f|^2}{2d} \simeq \ell(h,h^\star) + \frac{1}{2d}\mathrm{Tr}\,S P S^\top, \qquad
+        \Delta(\text{train loss}) = \frac\alpha{2d} E\,\mathrm{Tr}\,S(z)PS(z)^\top, \quad
+        \Delta\epsilon_g = \frac1{2d} E\,\mathrm{Tr}\,S(w)PS(w)^\top
+
+    Parameters
+    ----------
+    problem : GeneralAttention
+    overlaps : Overlaps
+    n_points, seed : int
+        As in :func:`solve`, for one scrambling.
+
+    Returns
+    -------
+    ValueSide
+
+    Accuracy
+    --------
+    The train loss is stationary, so its correction is complete to order 1/d as far as this term goes. The test error
+    also changes because the overlaps do, which is left out; so are the fluctuations of x_l.x_k/d.
+
+    Source
+    ------
+    The limit of arXiv 2402.03902 drops this term.
+    """
+    nodes, P = Nodes(problem, n_points, seed), np.array(problem.positions)
+    w, z, _ = nodes.fields(overlaps)
+    at_cavity, at_prox = (np.einsum("lkn,kj,ljn->n", S, P, S).mean() / 2 for S in (attention(w), attention(z)))
+    return ValueSide(train_loss=float(problem.alpha * at_prox), test_error=float(at_cavity))

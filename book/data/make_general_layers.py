@@ -21,7 +21,7 @@ from attn_lib.problems import GeneralAttention
 from attn_lib.simulation.general import train_general
 from attn_lib.simulation.general_risk import GeneralRisk, PositionalEncoding, draw_tokens
 from attn_lib.simulation.sampling import generator
-from attn_lib.theory.general_layer import solve
+from attn_lib.theory.general_layer import solve, value_side
 
 RESULT = Path(__file__).with_name("general_layers.json")
 VERSIONS = {"python": platform.python_version(), **{p: version(p) for p in ("numpy", "scipy", "torch")}}
@@ -37,7 +37,7 @@ LAYERS = {
     "three_tokens_one_column": {"A": A3, "rank": 1},
     "two_covariances": {"A": A2, "rank": 1, **TWO_COVARIANCES},
 }
-POINTS = {"n_points": 2**11, "n_replicates": 4}
+POINTS = {2: {"n_points": 2**11, "n_replicates": 4}, 3: {"n_points": 2**10, "n_replicates": 4}}  # by number of tokens
 TWO_COLUMNS_ALPHAS = (0.25, 0.5, 0.75, 1.0, 1.25, 1.5, 2.0, 2.5, 3.0, 3.5, 4.0)
 TWO_COLUMNS_RUNS = (0.5, 1.0, 1.5, 2.0, 2.5, 3.0, 4.0)
 THREE_TOKENS_ALPHAS = (0.5, 1.0, 1.5, 2.0, 3.0)
@@ -50,10 +50,13 @@ def layer(name, alpha):
 
 def theory(name, start, alpha):
     """One branch at one alpha, with standard errors."""
-    s = solve(layer(name, alpha), start, **POINTS)
+    problem = layer(name, alpha)
+    s = solve(problem, start, **POINTS[problem.n_tokens])
     numbers = {n: getattr(s, n) for n in ("train_loss", "test_error", "moreau")} | s.overlaps._asdict()
     errors = {n: s.standard_error[n] for n in numbers}
-    return {"alpha": alpha, **{n: np.asarray(v).tolist() for n, v in numbers.items()}, "standard_error": errors}
+    shift = value_side(problem, s.overlaps)._asdict()
+    numbers = {n: np.asarray(v).tolist() for n, v in numbers.items()}
+    return {"alpha": alpha, **numbers, "standard_error": errors, "value_side": shift}
 
 
 def simulation(name, start, alpha, d, seeds, scales):
