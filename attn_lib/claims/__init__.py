@@ -12,7 +12,7 @@ from functools import cache
 
 from joblib import Parallel, delayed, parallel_config
 
-from attn_lib.claims import part1
+from attn_lib.claims import part1, part1_more
 from attn_lib.claims.evidence import Claim, Evidence, Row
 
 __all__ = ["Claim", "Evidence", "Row", "all", "verify", "verify_all"]
@@ -25,7 +25,7 @@ def all():
     -------
     tuple of Claim
     """
-    return part1.CLAIMS
+    return part1.CLAIMS + part1_more.CLAIMS
 
 
 @cache
@@ -46,7 +46,7 @@ def verify(claim_id):
     ValueError
         Unknown id.
     """
-    known = {claim.id: claim for claim in part1.CLAIMS}
+    known = {claim.id: claim for claim in all()}
     if claim_id not in known:
         raise ValueError(f"claim_id = {claim_id!r}: must be one of {tuple(known)}")
     return Evidence(claim=known[claim_id], rows=tuple(known[claim_id].compute()))
