@@ -41,7 +41,7 @@ SLICES = {
 ALPHAS = (0.1, 0.2, 0.35, 0.5, 0.7, 0.9, 1.1, 1.3, 1.6, 2.0, 2.4, 2.8, 3.4, 4.0)
 SIMULATED = (0.2, 0.5, 0.9, 1.3, 2.0, 2.8, 4.0)
 D, N_SEEDS = 500, 4
-ACCURACY = 1e-3
+ACCURACY, COARSE = 1e-3, {"lam=0.001": 1e-2}  # there each further digit takes minutes; the errors are stored
 RECORD = {
     "what": f"Test error against alpha on slices in omega, sigma, lambda and A; simulations at d = {D}.",
     "script": "book/data/make_slices.py",
@@ -50,10 +50,10 @@ RECORD = {
 STARTS = ("semantic", "positional")
 
 
-def theory(changed):
+def theory(changed, accuracy):
     """Both branches from large alpha to small, each solution starting the next, and the global minimum."""
     base = {**DEFAULT, **changed}
-    branches = {start: branch(base, start) for start in STARTS}
+    branches = {start: branch(base, start, accuracy) for start in STARTS}
     losses = np.array([branches[start]["train_loss"] for start in STARTS])
     lower = [STARTS[i] for i in losses.argmin(axis=0)]
     test_error = [branches[name]["test_error"][k] for k, name in enumerate(lower)]
@@ -62,10 +62,10 @@ def theory(changed):
     return {"problem": base, "eps_lin": float(eps_lin), **branches, "global": whole}
 
 
-def branch(base, start):
+def branch(base, start, accuracy):
     rows, guess = [], None
     for alpha in ALPHAS[::-1]:
-        s = solve(PositionalSemantic(alpha=alpha, **base), start, accuracy=ACCURACY, guess=guess)
+        s = solve(PositionalSemantic(alpha=alpha, **base), start, accuracy=accuracy, guess=guess)
         guess = None if s.collapsed else s.overlaps
         error = max(s.quadrature_error[name] / getattr(s.overlaps, name) for name in ("q", "V"))
         row = {"alpha": alpha, "train_loss": s.train_loss, "test_error": s.test_error, **s.overlaps._asdict()}
@@ -93,7 +93,7 @@ def parts():
                 (changed, alpha, range(7000 + 10 * i, 7000 + 10 * i + N_SEEDS)),
             )
     for name, changed in SLICES.items():
-        yield f"theory/{name}", theory, (changed,)
+        yield f"theory/{name}", theory, (changed, COARSE.get(name, ACCURACY))
 
 
 if __name__ == "__main__":
