@@ -21,9 +21,9 @@ from attn_lib.theory.iteration import Hats, Overlaps, train_loss, updated
 
 __all__ = ["RecipeResult", "damped_steps", "gauss_hermite", "rule_fixed_point", "stroud_secrest"]
 
-STARTS = {
-    "semantic": Overlaps(q=0.9, m=0.0, theta=0.35, V=14.6),
-    "positional": Overlaps(q=0.02, m=0.2, theta=0.0, V=14.6),
+STARTS = {  # as in the repository
+    "semantic": Overlaps(q=0.906838209589, m=0.0, theta=0.3472, V=14.575),
+    "positional": Overlaps(q=0.0206838209589, m=0.2, theta=0.0, V=14.575),
 }
 
 
