@@ -1,0 +1,187 @@
+r"""Search for minima of the empirical risk below those that informed starts reach.
+
+A run of :func:`~attn_lib.simulation.erm.train_positional_semantic` ends in one minimum near its branch. Here new starts
+are derived from the lowest minimum known and minimised. One that ends lower is kept if it has not left the branch: its
+own overlap (m, or :math:`\theta/\sigma^2`) must be the larger of the two. Three ways to derive a start:
+
+- *perturbation* (basin hopping): :math:`Q' = (Q + s\,\xi)/\sqrt{1+s^2}` with noise of the norm of Q, so that
+  :math:`|Q'|\approx|Q|`;
+- *annealing*: Langevin steps :math:`Q \leftarrow Q - \eta\,\nabla F(Q) + \sqrt{2T\eta}\,\xi`, the temperature T
+  falling to 0;
+- *message passing*: the state of :func:`~attn_lib.simulation.amp.train_by_amp`, with the global prox, after some
+  iterations.
+"""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+from attn_lib.problems import PositionalSemantic
+from attn_lib.simulation._checks import is_integer, require
+from attn_lib.simulation.amp import train_by_amp
+from attn_lib.simulation.erm import train_positional_semantic
+from attn_lib.simulation.lbfgs import minimise
+from attn_lib.simulation.risk import AttentionRisk
+from attn_lib.simulation.sampling import draw_sample
+
+__all__ = ["SIZES", "SearchSettings", "SearchedMinima", "search_lower_minima"]
+
+# Relative size s of the noise; temperature at the beginning; number of iterations before the first state that is used.
+SIZES = {"perturbation": 1.5, "annealing": 3e-3, "message passing": 15}
+_STEPS, _RATE = 400, 4.0  # of annealing
+_TOLERANCE, _MAX_ITER = 1e-5, 1000
+_LOWER = 1e-7  # relative: less is the same minimum
+
+
+class SearchSettings(NamedTuple):
+    """Arguments of :func:`search_lower_minima`."""
+
+    d: int
+    start: str
+    method: str
+    size: float
+    n_rounds: int
+    n_runs: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class SearchedMinima:
+    r"""The lowest minimum found for each seed.
+
+    Parameters
+    ----------
+    problem : PositionalSemantic
+    settings : SearchSettings
+    seeds : array (seed,)
+    history : array (seed, round + 1)
+        Lowest loss on the branch so far, divided by d, from the informed start on.
+    train_loss : array (seed,)
+        Its last column.
+    q, m, theta : array (seed,)
+        Overlaps of the lowest minimum, as in :class:`~attn_lib.simulation.erm.TrainedAttention`.
+    distance : array (seed,)
+        :math:`\sigma^2|Q-Q_0|^2/(2d)` between it and the minimum Q_0 of the informed start, for the nearer of Q and -Q.
+    Q : array (seed, d)
+    """
+
+    problem: PositionalSemantic
+    settings: SearchSettings
+    seeds: np.ndarray
+    history: np.ndarray
+    train_loss: np.ndarray
+    q: np.ndarray
+    m: np.ndarray
+    theta: np.ndarray
+    distance: np.ndarray
+    Q: np.ndarray
+
+
+def search_lower_minima(
+    problem, *, d, seeds, start="semantic", method="perturbation", size=None, n_rounds=10, n_runs=4
+):
+    """Search below the minimum of an informed start, on the same data.
+
+    Parameters
+    ----------
+    problem : PositionalSemantic
+    d : int
+        Dimension of the tokens, >= 2.
+    seeds : iterable of int
+        Distinct, >= 0.
+    start : str
+        "semantic" or "positional".
+    method : str
+        "perturbation", "annealing" or "message passing".
+    size : float, optional
+        Of the noise, initial temperature, or number of iterations, > 0; by default ``SIZES[method]``.
+    n_rounds : int
+        Each round starts from the lowest minimum so far; in message passing, it takes one iteration more. >= 1.
+    n_runs : int
+        New starts per round, >= 1; message passing has one.
+
+    Returns
+    -------
+    SearchedMinima
+
+    Raises
+    ------
+    ValueError
+        Naming the argument, its value and what is allowed.
+
+    Accuracy
+    --------
+    A found loss is an upper bound for its branch. A run that has not converged counts with the loss it has.
+
+    Examples
+    --------
+    >>> from attn_lib.problems import PositionalSemantic
+    >>> problem = PositionalSemantic(alpha=0.65, omega=0.0)
+    >>> found = search_lower_minima(problem, d=60, seeds=[0], start="positional", n_rounds=3)
+    >>> bool((np.diff(found.history) <= 0).all())
+    True
+    """
+    require(start in ("semantic", "positional"), "start", start, "'semantic' or 'positional'")
+    require(method in SIZES, "method", method, f"one of {tuple(SIZES)}")
+    size = SIZES[method] if size is None else size
+    ok = is_integer(size) if method == "message passing" else np.isscalar(size) and np.isfinite(size)
+    require(ok and size > 0, "size", size, "an integer >= 1" if method == "message passing" else "a finite number > 0")
+    for name, value in (("n_rounds", n_rounds), ("n_runs", n_runs)):
+        require(is_integer(value) and value >= 1, name, value, "an integer >= 1")
+    trained = train_positional_semantic(problem, d=d, seeds=seeds, start=start, n_test=2, device="cpu")
+    settings = SearchSettings(d, start, method, float(size), n_rounds, n_runs)
+    rows = [_search(problem, settings, *entry) for entry in zip(trained.seeds, trained.Q, trained.Q_star, strict=True)]
+    columns = {name: np.array([row[name] for row in rows]) for name in rows[0]}
+    return SearchedMinima(problem=problem, settings=settings, seeds=trained.seeds, **columns)
+
+
+def _search(problem, settings, seed, Q0, Q_star):
+    sample = draw_sample(problem, Q_star, n=round(problem.alpha * settings.d), seed=int(seed))
+    risk = AttentionRisk([sample], problem.lam, device=torch.device("cpu"), dtype=torch.float64)
+    rng = np.random.default_rng([int(seed), sum(map(ord, settings.method))])
+    tolerance = _TOLERANCE * problem.lam * settings.d**0.5
+    Q = minimise(risk, torch.as_tensor(Q0)[None, None], tolerance=tolerance, max_iter=_MAX_ITER)
+    Q, history = Q.Q[0, 0].numpy(), [Q.value.item() / settings.d]
+    for i in range(settings.n_rounds):
+        starts = torch.as_tensor(_starts(problem, settings, risk, Q, int(seed), i, rng))
+        found = minimise(risk, starts[None], tolerance=tolerance, max_iter=_MAX_ITER)
+        points, losses = found.Q[0].numpy(), found.value[0].numpy() / settings.d
+        m, theta = np.abs(points.mean(axis=1)), np.abs(points @ Q_star) / settings.d
+        on_branch = theta > m if settings.start == "semantic" else m > theta
+        best = np.where(on_branch, losses, np.inf).argmin()
+        lower = on_branch[best] and losses[best] < (1 - _LOWER) * history[-1]
+        Q = points[best] if lower else Q
+        history.append(losses[best] if lower else history[-1])
+    return {
+        "history": history,
+        "train_loss": history[-1],
+        "q": problem.rho * (Q @ Q) / settings.d,
+        "m": abs(Q.mean()),
+        "theta": problem.rho * abs(Q @ Q_star) / settings.d,
+        "distance": problem.rho * min(((Q - Q0) ** 2).sum(), ((Q + Q0) ** 2).sum()) / (2 * settings.d),
+        "Q": Q,
+    }
+
+
+def _starts(problem, settings, risk, Q, seed, i, rng):
+    """New starts, (run, d)."""
+    size, shape = settings.size, (settings.n_runs, settings.d)
+    if settings.method == "perturbation":
+        noise = np.linalg.norm(Q) / settings.d**0.5 * rng.standard_normal(shape)
+        return (Q + size * noise) / np.sqrt(1 + size**2)
+    if settings.method == "annealing":
+        return _annealed(risk, np.tile(Q, (settings.n_runs, 1)), size, rng)
+    iterations = int(size) + i
+    return train_by_amp(problem, d=settings.d, seeds=[seed], start=settings.start, n_iter=iterations).Q
+
+
+def _annealed(risk, Q, temperature, rng):
+    Q = torch.as_tensor(Q)[None]
+    for step in range(_STEPS):
+        T = temperature * (1 - step / _STEPS) ** 2
+        _, in_fields = risk.loss(risk.fields(Q))
+        gradient = risk.adjoint(in_fields) + risk.lam * Q
+        noise = torch.as_tensor(rng.standard_normal(tuple(Q.shape)))
+        Q = Q - _RATE * gradient + (2 * T * _RATE) ** 0.5 * noise
+    return Q[0].numpy()

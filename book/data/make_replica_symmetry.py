@@ -1,0 +1,150 @@
+"""Where replica symmetry fails: theory, simulated gaps and searches. Writes replica_symmetry.json beside this file.
+
+About fifteen minutes on one core; parts that are there are kept. Parts, with START semantic or positional:
+
+- ``symmetric/OMEGA/ALPHA/START``: replica-symmetric loss and overlaps, smooth part and jump of the replicon;
+- ``broken/OMEGA/ALPHA/START``: one step of replica-symmetry breaking, columns over y, one row per scrambling;
+- ``search/OMEGA/ALPHA/D/START/METHOD``: losses before and after a search for lower minima, one entry per seed;
+- ``gap/OMEGA/ALPHA/D/START``: simulated losses and overlaps, one entry per seed.
+"""
+
+import os
+from functools import cache
+from pathlib import Path
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+import torch
+from store import complete
+
+from attn_lib.problems import PositionalSemantic
+from attn_lib.simulation.erm import train_positional_semantic
+from attn_lib.simulation.search import search_lower_minima
+from attn_lib.theory.positional_semantic import solve
+from attn_lib.theory.replica_breaking import solve_broken
+from attn_lib.theory.replicon import replicon
+
+RESULT = Path(__file__).with_name("replica_symmetry.json")
+RECORD = {
+    "what": "Replicon, one step of replica-symmetry breaking, simulated minus replica-symmetric losses, lower minima.",
+    "script": "book/data/make_replica_symmetry.py",
+}
+STARTS = ("semantic", "positional")
+OMEGAS, ALPHAS = (0.0, 0.1, 0.2, 0.3, 0.4), (0.5, 0.65, 0.8, 1.0, 1.25, 1.5, 2.0)
+YS = (25.0, 50.0, 100.0, 150.0, 200.0, 300.0, 400.0)
+FEW_YS = (100.0, 200.0, 300.0)
+BROKEN = {
+    (0.0, 0.65): (STARTS, YS),
+    (0.0, 0.58): (STARTS, FEW_YS),
+    (0.0, 0.61): (STARTS, FEW_YS),
+    (0.1, 0.75): (STARTS, FEW_YS),
+    (0.3, 1.5): (("positional",), FEW_YS),
+}
+SCRAMBLINGS = 4
+SIZE, ROUNDS = 3.0, 20  # of the searches by perturbation
+CROSSING = (0.56, 0.60, 0.64, 0.68)
+
+
+@cache
+def symmetric_solution(omega, alpha, start):
+    return solve(PositionalSemantic(alpha=alpha, omega=omega), start)
+
+
+def symmetric(omega, alpha, start):
+    s = symmetric_solution(omega, alpha, start)
+    value = {"collapsed": bool(s.collapsed), "train_loss": float(s.train_loss), **s.overlaps._asdict()}
+    if not s.collapsed:
+        at = replicon(s)
+        value |= {**at._asdict(), "distance": at.distance if at.smooth < 1 else None}
+    return {name: v if v is None or isinstance(v, bool) else float(v) for name, v in value.items()}
+
+
+def broken(omega, alpha, start, ys):
+    """Columns over y, one row per scrambling."""
+    s = symmetric_solution(omega, alpha, start)
+    names = ("q1", "q0", "m", "theta", "V", "train_loss", "complexity", "group_loss")
+    columns = {"y": ys, "symmetric": float(s.train_loss), **{name: [] for name in names}}
+    for seed in range(SCRAMBLINGS):
+        guess, row = None, []
+        for y in (0.0, *ys):
+            b = solve_broken(s, y, guess=guess, log2_points=11, seed=seed)
+            guess = b.overlaps
+            row.append({**guess._asdict(), "train_loss": b.train_loss, "complexity": b.complexity,
+                        "group_loss": b.group_loss})  # fmt: skip
+        columns.setdefault("distance_at_0", []).append(row[0]["q1"] - row[0]["q0"])
+        for name in names:
+            columns[name].append([float(point[name]) for point in row[1:]])
+    return columns
+
+
+def search(omega, alpha, d, start, method, seeds, rounds=ROUNDS):
+    found = search_lower_minima(
+        PositionalSemantic(alpha=alpha, omega=omega),
+        d=d, seeds=seeds, start=start, method=method, size=SIZE if method == "perturbation" else None, n_rounds=rounds,
+    )  # fmt: skip
+    columns = {name: getattr(found, name).tolist() for name in ("history", "train_loss", "q", "m", "theta", "distance")}
+    return {"seeds": list(seeds), "size": found.settings.size, "n_runs": found.settings.n_runs, **columns}
+
+
+def gap(omega, alpha, d, start, seeds):
+    e = train_positional_semantic(
+        PositionalSemantic(alpha=alpha, omega=omega), d=d, seeds=seeds, start=start, n_test=2, device="cpu"
+    )
+    if not e.converged.all():
+        raise RuntimeError(f"omega = {omega}, alpha = {alpha}, d = {d}, {start} start: not converged")
+    return {"seeds": list(seeds), **{name: getattr(e, name).tolist() for name in ("train_loss", "q", "m", "theta")}}
+
+
+def parts():
+    for omega in OMEGAS:
+        for alpha in ALPHAS:
+            for start in STARTS:
+                yield f"symmetric/{omega}/{alpha}/{start}", symmetric, (omega, alpha, start)
+    for start in STARTS:
+        yield f"broken/0.0/0.65/{start}", broken, (0.0, 0.65, start, YS)
+        for d, n_seeds in ((500, 16), (1000, 12)):
+            seeds = range(20_000, 20_000 + n_seeds)
+            yield f"search/0.0/0.65/{d}/{start}/perturbation", search, (0.0, 0.65, d, start, "perturbation", seeds)
+    for omega in OMEGAS:
+        for i, alpha in enumerate(ALPHAS):
+            for start in STARTS:
+                if not symmetric_solution(omega, alpha, start).collapsed:
+                    seeds = range(21_000 + 10 * i, 21_000 + 10 * i + 6)
+                    yield f"gap/{omega}/{alpha}/1000/{start}", gap, (omega, alpha, 1000, start, seeds)
+    for (omega, alpha), (starts, ys) in BROKEN.items():
+        for start in starts:
+            yield f"broken/{omega}/{alpha}/{start}", broken, (omega, alpha, start, ys)
+    for i, alpha in enumerate(CROSSING):
+        for start in STARTS:
+            seeds = range(22_000 + 100 * i, 22_000 + 100 * i + 12)
+            yield (
+                f"search/0.0/{alpha}/1000/{start}/perturbation",
+                search,
+                (0.0, alpha, 1000, start, "perturbation", seeds, 10),
+            )
+    for omega, alpha in ((0.0, 0.65), (0.3, 1.5)):
+        for d, n_seeds in ((500, 16), (1000, 12), (2000, 8)):
+            for start in STARTS:
+                seeds = range(23_000, 23_000 + n_seeds)
+                yield f"gap/{omega}/{alpha}/{d}/sizes/{start}", gap, (omega, alpha, d, start, seeds)
+    for start in STARTS:
+        for method in ("annealing", "message passing"):
+            yield (
+                f"search/0.0/0.65/500/{start}/{method}",
+                search,
+                (0.0, 0.65, 500, start, method, range(20_000, 20_008), 10),
+            )
+        for d in (500, 1000):
+            seeds = range(24_000, 24_006)
+            yield f"search/0.3/1.5/{d}/{start}/perturbation", search, (0.3, 1.5, d, start, "perturbation", seeds, 10)
+    for d in (500, 1000):  # below the birth of the semantic branch at omega = 0.3
+        yield (
+            f"search/0.3/0.5/{d}/semantic/perturbation",
+            search,
+            (0.3, 0.5, d, "semantic", "perturbation", range(25_000, 25_006), 10),
+        )
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    complete(RESULT, RECORD, dict((name, (name, *rest)) for name, *rest in parts()).values())
