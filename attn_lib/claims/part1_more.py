@@ -100,7 +100,7 @@ def _message_passing(d=2000, n_iter=10):
                 yield agreement(f"{name}, iteration {t}, {start} start", predicted[t], estimate(measured[:, t]))
 
 
-SIZES = {100: 120, 200: 60, 400: 30, 800: 15}  # d: data sets
+SIZES = {200: 96, 300: 64, 500: 40, 800: 24}  # d: data sets; at d = 100 some still end between the branches
 
 
 def _finite_size():
