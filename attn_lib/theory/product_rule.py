@@ -142,7 +142,7 @@ def rule_fixed_point(problem, overlaps, rule, *, tolerance=1e-6):
     ----------
     problem : PositionalSemantic
     overlaps : Overlaps
-        Where to begin, with m = 0 or theta = 0, which stays 0.
+        Where to begin; the smaller one of m and theta is set to 0 and stays so.
     rule : tuple (nodes, weights)
     tolerance : float
         Relative, of the undamped change of q - theta**2 / rho, V and the overlap that is not zero.
@@ -156,7 +156,7 @@ def rule_fixed_point(problem, overlaps, rule, *, tolerance=1e-6):
     ConvergenceError
         As when an iterate meets a jump of the rule.
     """
-    branch = "theta" if overlaps.theta else "m"
+    branch = "theta" if overlaps.theta > overlaps.m else "m"
 
     def from_log(x):
         rest, overlap, V = map(float, np.exp(x))
