@@ -34,18 +34,12 @@ class PositionalEncoding:
 
     In every group of coordinates the axes u_j are the first cosine waves, so that group g contributes exactly its
     fraction of coordinates to u_j.u_k. The first axis is 1_d/sqrt(d): two tokens get p_1 = -p_2 = 1_d/sqrt(d).
+    ``axes`` (d, k) holds the u_j, as many as the rank of P, and ``vectors`` (L, d) the positions.
 
     Parameters
     ----------
     problem : GeneralAttention
     d : int
-
-    Attributes
-    ----------
-    axes : array (d, k)
-        k is the rank of the Gram matrix P.
-    vectors : array (L, d)
-        The positions.
     """
 
     def __init__(self, problem, d):
