@@ -150,8 +150,8 @@ def train_by_amp(
 
     Accuracy
     --------
-    The divergence over a step of 0.05 times the root mean square of w is biased by about 0.1%. The overlaps of one run fluctuate around state
-    evolution by O(1/sqrt(d)).
+    The divergence over a step of 0.05 times the root mean square of w is biased by about 0.1%. The overlaps of one run
+    fluctuate around state evolution by O(1/sqrt(d)).
 
     Source
     ------
