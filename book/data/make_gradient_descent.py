@@ -1,6 +1,6 @@
 """Gradient descent and Adam, and minima at many sizes, omega = 0.3: writes gradient_descent.json beside this file.
 
-About fourteen minutes on one core; a run that was interrupted is continued. Delete the file to begin again.
+About thirteen minutes on one core; a run that was interrupted is continued. Delete the file to begin again.
 """
 
 import os
@@ -114,7 +114,7 @@ def parts():
                 yield f"fraction/{d}/{alpha}", long_descent, (alpha, d, seeds, starts)
     for d, n_seeds in FRACTION_SIZES.items():
         starts = [Start(random=c) for c in SCALES]
-        yield f"scale/{d}", long_descent, (2.0, d, range(6000, 6000 + n_seeds), starts)
+        yield f"scale/{d}", long_descent, (2.0, d, range(6000, 6000 + max(n_seeds, 12)), starts)
     starts = [Start(positional=m, semantic=t, random=0.5) for m in OVERLAPS for t in OVERLAPS]
     yield "overlap/300", long_descent, (2.0, 300, range(7000, 7016), starts)
 
