@@ -1,31 +1,29 @@
-"""Transitions of Part I over omega, and simulations around them: writes phase_diagram.json beside this file.
+"""Limits of the branches of Part I, and simulations around the transition: writes phase_diagram.json beside this file.
 
-About thirteen minutes on one core. The file is written after every part: an interrupted run loses nothing that was
+About twelve minutes on one core. The file is written after every part: an interrupted run loses nothing that was
 finished, and a new run computes what is missing. Delete the file to compute everything again.
 """
 
-import json
 import os
-import platform
-import time
-from importlib.metadata import version
 from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import numpy as np
-from tqdm import tqdm
+from store import complete
 
 from attn_lib.problems import PositionalSemantic
 from attn_lib.simulation.erm import train_positional_semantic
-from attn_lib.theory import branches, transitions
+from attn_lib.theory import branches
 from attn_lib.theory.positional_semantic import solve
 
 RESULT = Path(__file__).with_name("phase_diagram.json")
-VERSIONS = {"python": platform.python_version(), **{p: version(p) for p in ("numpy", "scipy", "torch")}}
+RECORD = {
+    "what": "Limits of the branches over omega, and simulations from both starts around the transition.",
+    "script": "book/data/make_phase_diagram.py",
+    "seeds": "0 to 1503, listed with each part",
+}
 
-OMEGAS = (0.0, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4)
-ALPHA_L_OMEGAS = (0.0, 0.1, 0.2, 0.3, 0.38, 0.4)
 LIMITS_OMEGAS = (0.0, 0.1, 0.2, 0.3, 0.4)
 # Alphas around the crossing of the train losses, few and close: there the difference is nearly a straight line.
 CROSSINGS = {
@@ -39,16 +37,6 @@ CURVES_ALPHAS = (0.07, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.58, 0.65, 0.73, 0.8, 0.9
 MORE_SCALES = tuple(np.geomspace(0.02, 1.5, 14).round(4).tolist())
 MAP_OMEGAS = (0.0, 0.1, 0.2, 0.3, 0.4)
 MAP_ALPHAS = (0.3, 0.6, 0.9, 1.2, 1.6, 2.0)
-
-
-def alpha_c(omega):
-    """Begins from a rough quadratic in omega."""
-    return transitions.alpha_c(omega, guess=0.62 + 0.5 * omega + 5.5 * omega**2)
-
-
-def alpha_l(omega):
-    """Begins from a rough quadratic in omega."""
-    return transitions.alpha_l(omega, guess=0.78 + 0.6 * omega + 7 * omega**2)
 
 
 def curves(omega):
@@ -90,8 +78,6 @@ def paired_runs(omega, alpha, d, seeds, scales=None):
 
 def parts():
     """Every part: its name and the call that computes it. Runs at different alphas share no seed."""
-    for omega in OMEGAS:
-        yield f"alpha_c/{omega}", alpha_c, (omega,)
     for omega in LIMITS_OMEGAS:
         yield f"branch_limits/{omega}", branch_limits, (omega,)
     for omega in CURVES_OMEGAS:
@@ -108,50 +94,7 @@ def parts():
         for i, alpha in enumerate(MAP_ALPHAS):
             seeds = range(1000 + 100 * i, 1000 + 100 * i + 4)
             yield f"map/{omega}/{alpha}", paired_runs, (omega, alpha, 1000, seeds)
-    for omega in ALPHA_L_OMEGAS:
-        yield f"alpha_l/{omega}", alpha_l, (omega,)
-
-
-def rounded(value):
-    """Eight significant digits."""
-    if isinstance(value, dict):
-        return {name: rounded(v) for name, v in value.items()}
-    if isinstance(value, list):
-        return [rounded(v) for v in value]
-    return float(f"{value:.8g}") if isinstance(value, float) else value
-
-
-def main():
-    """Compute the missing parts, writing the file after each."""
-    found = json.loads(RESULT.read_text()) if RESULT.exists() else {"versions": VERSIONS, "parts": {}}
-    if found["versions"] != VERSIONS:
-        raise SystemExit(f"{RESULT.name} was made with {found['versions']}, this is {VERSIONS}: delete it first")
-    wanted = list(parts())
-    done = {name: found["parts"][name] for name, _, _ in wanted if name in found["parts"]}
-    for name, compute, arguments in tqdm([part for part in wanted if part[0] not in done]):
-        begin = time.process_time()
-        value = rounded(compute(*arguments))
-        done[name] = {"cpu_seconds": round(time.process_time() - begin, 1), "value": value}
-        write(done)
-
-
-def write(done):
-    """The record and the parts; replaced as a whole, so that an interruption cannot leave half a file."""
-    seeds = [s for part in done.values() if isinstance(part["value"], dict) for s in part["value"].get("seeds", [])]
-    record = {
-        "what": "Transitions and branch limits over omega; simulations from both starts around them.",
-        "script": "book/data/make_phase_diagram.py",
-        "seeds": f"{min(seeds)} to {max(seeds)}, listed with each part" if seeds else "none",
-        "device": f"CPU ({platform.machine()}), {os.environ['OMP_NUM_THREADS']} thread",
-        "cpu_seconds": round(sum(part["cpu_seconds"] for part in done.values())),
-        "versions": VERSIONS,
-    }
-    lines = [f"  {json.dumps(name)}: {json.dumps(part)}" for name, part in done.items()]
-    text = json.dumps({**record, "parts": "PARTS"}, indent=1).replace('"PARTS"', "{\n" + ",\n".join(lines) + "\n }")
-    new = RESULT.with_suffix(".new")
-    new.write_text(text + "\n")
-    new.replace(RESULT)
 
 
 if __name__ == "__main__":
-    main()
+    complete(RESULT, RECORD, parts())
