@@ -150,7 +150,8 @@ def train_by_amp(
 
     Accuracy
     --------
-    The divergence over a step of 0.05 times the root mean square of w is biased by about 0.1%. The overlaps of one run
+    The divergence over a step of 0.05 times the root mean square of w is biased by less than 0.5%; in one iteration at
+    n = 3000 it fluctuates by 4% (semantic) or 7% (positional). The overlaps of one run
     fluctuate around state evolution by O(1/sqrt(d)).
 
     Source
