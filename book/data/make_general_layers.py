@@ -29,8 +29,8 @@ VERSIONS = {"python": platform.python_version(), **{p: version(p) for p in ("num
 OMEGA = 0.3
 A2 = ((0.6, 0.4), (0.4, 0.6))
 A3 = ((0.6, 0.2, 0.2), (0.2, 0.6, 0.2), (0.2, 0.2, 0.6))
-# Token 1 is broad where token 2 is narrow; both have the same variance of a component as the isotropic tokens.
-TWO_COVARIANCES = {"spectrum_weights": (0.5, 0.5), "spectrum_values": ((0.4, 0.1), (0.1, 0.4))}
+# Token 1 is broad in half of the directions, token 2 isotropic; both have the variance of a component of other pages.
+TWO_COVARIANCES = {"spectrum_weights": (0.5, 0.5), "spectrum_values": ((0.4, 0.1), (0.25, 0.25))}
 LAYERS = {
     "two_columns": {"A": A2, "rank": 2},
     "three_tokens": {"A": A3, "rank": 2},
@@ -107,7 +107,8 @@ def parts():
             run = ("two_columns", start, alpha, 1000, range(100 * i, 100 * i + n), (scale,))
             yield f"simulation/two_columns/{start}/{alpha}", simulation, run
     for start in ("mixed", "semantic", "positional"):
-        for i, alpha in enumerate(THREE_TOKENS_ALPHAS):
+        # the positional branch of three tokens ends near alpha = 2
+        for i, alpha in enumerate(THREE_TOKENS_ALPHAS[: 3 if start == "positional" else None]):
             yield f"theory/three_tokens/{start}/{alpha}", theory, ("three_tokens", start, alpha)
             run = ("three_tokens", start, alpha, 500, range(1000 + 100 * i, 1000 + 100 * i + 6), (0.25,))
             yield f"simulation/three_tokens/{start}/{alpha}", simulation, run
