@@ -187,7 +187,7 @@ class GeneralAttention:
 
     @property
     def token_variances(self):
-        """Tr Sigma_l / d of each token: the variance of its component, and of a teacher field."""
+        """Variances Tr Sigma_l / d, for each token that of its components and of its teacher fields."""
         return tuple(float(np.dot(self.spectrum_weights, values)) for values in self.spectrum_values)
 
 
