@@ -61,14 +61,14 @@ class Nodes:
 
     Attributes
     ----------
-    tau : array, shape (L,)
-    zeta : array, shape (L, r, N)
-    star : array, shape (L, t, N)
+    tau : array (L,)
+        Token variances.
+    zeta, star : array (L, r, N), array (L, t, N)
         Noise and teacher fields of the N = 2 n_points nodes.
-    T : array, shape (L, L, N)
+    T : array (L, L, N)
         Target mixing.
-    found : array, shape (4, L, r, N), or None
-        Wells, the deepest first; before the first call there are none.
+    found : array (4, L, r, N)
+        Wells, the deepest first; None before the first call.
     loss_at_zero : float
         Mean loss of a student with Q = 0.
     """
