@@ -4,18 +4,14 @@ About eight minutes on one core. The file is written after every part: an interr
 finished, and a new run computes what is missing. Delete the file to compute everything again.
 """
 
-import json
 import os
-import platform
-import time
-from importlib.metadata import version
 from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import numpy as np
 import torch
-from tqdm import tqdm
+from store import complete
 
 from attn_lib.problems import PositionalSemantic
 from attn_lib.simulation.amp import train_by_amp
@@ -27,7 +23,11 @@ from attn_lib.theory import positional_semantic as ps
 from attn_lib.theory.amp_evolution import plateau
 
 RESULT = Path(__file__).with_name("message_passing.json")
-VERSIONS = {"python": platform.python_version(), **{p: version(p) for p in ("numpy", "scipy", "torch")}}
+RECORD = {
+    "what": "Message passing: first iterations, stationary step, fates of the local variant; two-time theory.",
+    "script": "book/data/make_message_passing.py",
+    "seeds": "0 to 107, listed with each part",
+}
 
 OMEGA = 0.3
 STARTS = ("semantic", "positional")
@@ -124,46 +124,5 @@ def parts():
             yield f"stationary/{start}/{alpha}/{d}", stationary, (start, alpha, d, range(100, 100 + n_seeds))
 
 
-def rounded(value):
-    """Six significant digits."""
-    if isinstance(value, dict):
-        return {name: rounded(v) for name, v in value.items()}
-    if isinstance(value, list):
-        return [rounded(v) for v in value]
-    return float(f"{value:.6g}") if isinstance(value, float) else value
-
-
-def main():
-    """Compute the missing parts, writing the file after each."""
-    found = json.loads(RESULT.read_text()) if RESULT.exists() else {"versions": VERSIONS, "parts": {}}
-    if found["versions"] != VERSIONS:
-        raise SystemExit(f"{RESULT.name} was made with {found['versions']}, this is {VERSIONS}: delete it first")
-    wanted = list(parts())
-    done = {name: found["parts"][name] for name, _, _ in wanted if name in found["parts"]}
-    for name, compute, arguments in tqdm([part for part in wanted if part[0] not in done]):
-        begin = time.process_time()
-        value = rounded(compute(*arguments))
-        done[name] = {"cpu_seconds": round(time.process_time() - begin, 1), "value": value}
-        write(done)
-
-
-def write(done):
-    """The record and the parts; replaced as a whole, so that an interruption cannot leave half a file."""
-    seeds = [s for part in done.values() for s in part["value"].get("seeds", [])]
-    record = {
-        "what": "Message passing: first iterations, stationary step, fates of the local variant; two-time theory.",
-        "script": "book/data/make_message_passing.py",
-        "seeds": f"{min(seeds)} to {max(seeds)}, listed with each part",
-        "device": f"CPU ({platform.machine()}), {os.environ['OMP_NUM_THREADS']} thread",
-        "cpu_seconds": round(sum(part["cpu_seconds"] for part in done.values())),
-        "versions": VERSIONS,
-    }
-    lines = [f"  {json.dumps(name)}: {json.dumps(part)}" for name, part in done.items()]
-    text = json.dumps({**record, "parts": "PARTS"}, indent=1).replace('"PARTS"', "{\n" + ",\n".join(lines) + "\n }")
-    new = RESULT.with_suffix(".new")
-    new.write_text(text + "\n")
-    new.replace(RESULT)
-
-
 if __name__ == "__main__":
-    main()
+    complete(RESULT, RECORD, parts())
