@@ -122,7 +122,7 @@ def parts():
             yield f"simulation/two_covariances/{start}/{d}", simulation, run
     for seed in range(3000, 3004):
         yield f"descent/two_columns/2.0/{seed}", descent, ("two_columns", 2.0, 400, seed, (5000, 20000))
-    for seed in range(3100, 3103):
+    for seed in range(3100, 3102):
         yield f"descent/two_columns/2.0/{seed}", descent, ("two_columns", 2.0, 1000, seed, (5000,))
 
 
