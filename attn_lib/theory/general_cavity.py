@@ -51,6 +51,10 @@ class Averages(NamedTuple):
 class Nodes:
     """One scrambling of the Sobol points, with the target of each and the wells found there so far.
 
+    With N = 2 n_points nodes: ``tau`` (L,) token variances; ``zeta`` (L, r, N) noise and ``star`` (L, t, N) teacher fields;
+    ``T`` (L, L, N) target mixing; ``found`` (4, L, r, N) wells, the deepest first, None before the first call;
+    ``loss_at_zero`` the mean loss of a student with Q = 0.
+
     Parameters
     ----------
     problem : GeneralAttention
@@ -58,19 +62,6 @@ class Nodes:
         Sobol points, a power of 2; each stands for two nodes.
     seed : int or numpy Generator
         Of the scrambling and of the starts of the first search.
-
-    Attributes
-    ----------
-    tau : array (L,)
-        Token variances.
-    zeta, star : array (L, r, N), array (L, t, N)
-        Noise and teacher fields of the N = 2 n_points nodes.
-    T : array (L, L, N)
-        Target mixing.
-    found : array (4, L, r, N)
-        Wells, the deepest first; None before the first call.
-    loss_at_zero : float
-        Mean loss of a student with Q = 0.
     """
 
     def __init__(self, problem, n_points, seed):
