@@ -51,8 +51,8 @@ class Averages(NamedTuple):
 class Nodes:
     """One scrambling of the Sobol points, with the target of each and the wells found there so far.
 
-    With N = 2 n_points nodes: ``tau`` (L,) token variances; ``zeta`` (L, r, N) noise and ``star`` (L, t, N) teacher fields;
-    ``T`` (L, L, N) target mixing; ``found`` (4, L, r, N) wells, the deepest first, None before the first call;
+    With N = 2 n_points nodes: ``tau`` (L,) token variances; ``zeta`` (L, r, N) noise and ``star`` (L, t, N) teacher
+    fields; ``T`` (L, L, N) target mixing; ``found`` (4, L, r, N) wells, the deepest first, None before the first call;
     ``loss_at_zero`` the mean loss of a student with Q = 0.
 
     Parameters
