@@ -31,27 +31,15 @@ _LINES = 6  # per outer node
 
 
 class NestedAverages(NamedTuple):
-    r"""Averages at y, most of them minus the same average at y = 0.
+    """Averages at y; ``<.>`` is the inner average there, ``<.>_0`` the one at y = 0. All but ``spread`` vanish at y = 0."""
 
-    Attributes
-    ----------
-    free : float
-        ``E[-log <exp(-y M)>_0 / y - <M>_0]``, where ``<.>_0`` is the inner average at y = 0.
-    entropy : float
-        ``E[log <exp(-y M)>_0 + y <M>]``.
-    spread : float
-        ``E[<|g|^2> - |<g>|^2]``, no difference to y = 0: the variance of the force among replicas.
-    g_g, g_u, g_zeta, g_teacher : float
-        ``E<|g|^2>``, ``E<g_u>``, ``E[<g> . zeta_0]``, ``E[<g> . h*]``, each minus its value at y = 0.
-    """
-
-    free: float
-    entropy: float
-    spread: float
-    g_g: float
-    g_u: float
-    g_zeta: float
-    g_teacher: float
+    free: float  # of -log <exp(-y M)>_0 / y - <M>_0
+    entropy: float  # of log <exp(-y M)>_0 + y <M>
+    spread: float  # of <|g|^2> - |<g>|^2, the variance of the force among replicas
+    g_g: float  # of <|g|^2> - <|g|^2>_0
+    g_u: float  # of <g_u> - <g_u>_0
+    g_zeta: float  # of (<g> - <g>_0) . zeta_0
+    g_teacher: float  # of (<g> - <g>_0) . h*
 
 
 def shared_nodes(log2_points, seed):
