@@ -31,7 +31,7 @@ _LINES = 6  # per outer node
 
 
 class NestedAverages(NamedTuple):
-    """Averages at y; ``<.>`` is the inner average there, ``<.>_0`` the one at y = 0. All but ``spread`` vanish at y = 0."""
+    """Averages at y: ``<.>`` is inner and tilted, ``<.>_0`` at y = 0. All but ``spread`` vanish at y = 0."""
 
     free: float  # of -log <exp(-y M)>_0 / y - <M>_0
     entropy: float  # of log <exp(-y M)>_0 + y <M>
