@@ -52,7 +52,7 @@ def test_agrees_with_two_sampled_replicas(symmetric, start):
 
 @pytest.mark.parametrize("start", CASES)
 def test_agrees_with_the_expansion_at_small_distance(symmetric, start):
-    """R Delta + J sqrt(Delta) and the map agree up to the next order, which is Delta^(3/2)."""
+    """R Delta + J sqrt(Delta) and the map agree up to what jumping pairs add at order Delta."""
     s = symmetric[start]
     r = replicon(s)
     for distance in (1e-5, 1e-4):

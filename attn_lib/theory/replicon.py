@@ -5,7 +5,8 @@ Gaussian of variance :math:`2\Delta` per component. One update of the state evol
 
 .. math:: \Delta \;\to\; \frac{\alpha V^2}{2}\,E\,|g(w_a)-g(w_b)|^2 = R\,\Delta + J\sqrt\Delta + \dots
 
-The first term is the replicon of a smooth force, the second comes from samples whose prox jumps between the two fields:
+The first term is the replicon of a smooth force, the second comes from samples whose prox jumps between the two fields
+(they also change the coefficient of :math:`\Delta`, in proportion to the density of ties, which is left out):
 
 .. math::
 
