@@ -27,8 +27,9 @@ book: $(ENV)
 	$(BIN)/jupyter-book build . --quiet --nitpick --warningiserror --keep-going || { rm -rf _build/.doctrees; exit 1; }
 	@echo "The home page of the book: $(CURDIR)/$(HOME_PAGE)"
 
+# Two processes, one thread each; the tests of a file stay together and share what they have computed.
 test: $(ENV)
-	$(BIN)/python -m pytest
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile
 
 lint: $(ENV)
 	$(BIN)/ruff check .

@@ -14,6 +14,7 @@ from attn_lib.theory import positional_semantic as ps
 from attn_lib.theory import transitions
 
 OMEGA, D, SEEDS = 0.3, 1000, range(8)
+ACCURACY = 1e-4  # of located transitions, far below the error of a simulated one
 FINITE_SIZE = 0.03  # fixed beforehand: terms of order 1/d that the limit neglects, at d = 1000
 
 
@@ -99,7 +100,7 @@ CROSSINGS = {0.1: (0.6, 0.75, 0.9), 0.2: (0.8, 0.95, 1.1), 0.3: (1.0, 1.25, 1.5)
 
 @cache
 def _alpha_c_in_theory(omega):
-    return transitions.alpha_c(omega, guess=CROSSINGS[omega][1])
+    return transitions.alpha_c(omega, guess=CROSSINGS[omega][1], accuracy=ACCURACY)
 
 
 def _alpha_c():

@@ -1,8 +1,11 @@
 """The claims of arXiv 2402.03902 beyond its transition: linear baseline, training, message passing, size, rank two."""
 
+from functools import cache
+
 import numpy as np
 
 from attn_lib.claims.evidence import Claim, agreement, positive
+from attn_lib.claims.part1 import ACCURACY
 from attn_lib.comparison import Estimate, crossing, estimate, extrapolate, power_law
 from attn_lib.problems import GeneralAttention, PositionalSemantic
 from attn_lib.simulation.amp import train_by_amp
@@ -45,14 +48,17 @@ def _alpha_l():
     ]
     found = crossing(alphas, [e.value for e in runs], [e.error for e in runs])
     yield agreement(
-        f"alpha_l at omega = {OMEGA}", transitions.alpha_l(OMEGA, guess=alphas[1]), found, relative=FINITE_SIZE
+        f"alpha_l at omega = {OMEGA}",
+        transitions.alpha_l(OMEGA, guess=alphas[1], accuracy=ACCURACY),
+        found,
+        relative=FINITE_SIZE,
     )
 
 
 def _alpha_l_above_alpha_c():
     """At alpha_c the semantic minimum, which has just become the global one, is still worse than the baseline."""
     for omega, guess in ((0.0, 0.6), (0.2, 0.95), (0.4, 1.75)):
-        alpha = transitions.alpha_c(omega, guess=guess)
+        alpha = transitions.alpha_c(omega, guess=guess, accuracy=ACCURACY)
         theory, measured = _excess(omega, alpha, "semantic")
         yield positive(f"relative excess over the baseline at alpha_c({omega}) = {alpha:.3f}", theory, measured)
 
@@ -118,22 +124,65 @@ def _finite_size():
     yield agreement("exponent of d in the spread of theta over data sets", -0.5, exponent)
 
 
-def _rank_two(alpha=2.0):
-    """Lengths over the columns: the columns themselves may be rotated into each other."""
-    one_column = PositionalSemantic(alpha=alpha, omega=OMEGA)
-    problem = GeneralAttention(alpha=alpha, omega=OMEGA, A=one_column.A, rank=2)
-    theory = general_layer.solve(problem, "mixed", n_points=2**11, n_replicates=4)
-    run = train_general(problem, d=D, seeds=SEEDS, start="random", scales=(0.1,))
-    m, theta = np.linalg.norm(run.m[:, 0], axis=1), np.linalg.norm(run.theta[:, 0, :, 0], axis=1)
-    lengths = np.linalg.norm(theory.overlaps.m[0]), np.linalg.norm(theory.overlaps.theta[0, :, 0])
-    for name, expected, measured in zip(("m", "theta"), lengths, (m, theta), strict=True):
-        yield agreement(f"{name} of a student of rank two", expected, estimate(measured), relative=FINITE_SIZE)
-    for name in ("train_loss", "test_error"):
-        label = f"{name.replace('_', ' ')} of a student of rank two"
-        yield agreement(label, getattr(theory, name), estimate(getattr(run, name)), relative=FINITE_SIZE)
+@cache
+def _two_columns(alpha=2.0):
+    """The mixed solution of a student with two columns, and layers trained from small random starts."""
+    problem = GeneralAttention(alpha=alpha, omega=OMEGA, A=PositionalSemantic.A, rank=2)
+    theory = general_layer.solve(problem, "mixed", n_points=2**10, n_replicates=4)
+    return theory, train_general(problem, d=D, seeds=SEEDS, start="random", scales=(0.1,))
+
+
+def _lengths(m, theta):
+    """Of m_1 and theta_1 over the columns, which may be rotated into each other."""
+    return {"m": np.linalg.norm(m[..., 0, :], axis=-1), "theta": np.linalg.norm(theta[..., 0, :, 0], axis=-1)}
+
+
+def _rank_two_mixed():
+    theory, run = _two_columns()
+    expected = _lengths(theory.overlaps.m, theory.overlaps.theta)
+    for name, measured in _lengths(run.m, run.theta).items():
+        yield positive(f"{name} of two columns", expected[name], estimate(measured))
+    one_column = PositionalSemantic(alpha=theory.problem.alpha, omega=OMEGA)
+    alone = ps.solve(one_column, "semantic")
     single = train_positional_semantic(one_column, d=D, seeds=SEEDS, start="semantic")
-    gain = ps.solve(one_column, "semantic").test_error - theory.test_error
-    yield positive("test error, rank one above rank two", gain, estimate(single.test_error - run.test_error))
+    for name in ("train_loss", "test_error"):
+        gain = estimate(getattr(single, name) - getattr(run, name))
+        label = f"{name.replace('_', ' ')}, one column above two"
+        yield positive(label, getattr(alone, name) - getattr(theory, name), gain)
+
+
+def _rank_two_random():
+    theory, run = _two_columns()
+    expected = _lengths(theory.overlaps.m, theory.overlaps.theta)
+    for name, measured in _lengths(run.m, run.theta).items():
+        yield agreement(f"{name} of two columns", expected[name], estimate(measured), relative=FINITE_SIZE)
+    for name in ("train_loss", "test_error"):
+        label = f"{name.replace('_', ' ')} of two columns"
+        yield agreement(label, getattr(theory, name), estimate(getattr(run, name)), relative=FINITE_SIZE)
+
+
+def _three_tokens(alpha=2.0, d=500):
+    """With the positions in the values, a correction of order 1/d that is known and too large to neglect at this d.
+
+    m is left out: the direction of a column among the positions is soft, and differs between the scramblings.
+    """
+    A = ((0.6, 0.2, 0.2), (0.2, 0.6, 0.2), (0.2, 0.2, 0.6))
+    problem = GeneralAttention(alpha=alpha, omega=OMEGA, A=A, rank=2)
+    theory = general_layer.solve(problem, "mixed", n_points=2**10, n_replicates=4)
+    correction = general_layer.value_side(problem, theory.overlaps)
+    run = train_general(problem, d=d, seeds=SEEDS, start="mixed", scales=(0.25,))
+    for name in ("train_loss", "test_error"):
+        value = getattr(theory, name) + getattr(correction, name) / d
+        label = f"{name.replace('_', ' ')}, three tokens, two columns, d = {d}"
+        yield agreement(label, value, estimate(getattr(run, name)), relative=FINITE_SIZE)
+    lengths = np.linalg.norm(run.theta.reshape(len(SEEDS), -1), axis=1)
+    expected = np.linalg.norm(theory.overlaps.theta)
+    yield agreement(
+        f"theta (length over tokens and columns), d = {d}", expected, estimate(lengths), relative=FINITE_SIZE
+    )
+    traces = np.trace(run.q, axis1=2, axis2=3).sum(axis=1)
+    expected = np.trace(theory.overlaps.q, axis1=1, axis2=2).sum()
+    yield agreement(f"Tr q summed over tokens, d = {d}", expected, estimate(traces), relative=FINITE_SIZE)
 
 
 SIZE = "4 standard errors plus 3 % of the theory, for terms of order 1/d that the limit neglects, at d = 1000"
@@ -198,11 +247,27 @@ CLAIMS = (
         tolerance="4 standard errors",
     ),
     Claim(
-        id="ps-rank-two",
-        statement="A student of rank two combines position and meaning, and generalises better than one of rank one",
+        id="ps-rank-two-mixed",
+        statement="A student of rank two combines position and meaning, and is better than one of rank one",
         source=PAPER + "experiments with a student of rank two",
         chapter="part1/general_layers",
-        compute=_rank_two,
-        tolerance=SIZE + "; signs by 4 standard errors",
+        compute=_rank_two_mixed,
+        tolerance=SIGN,
+    ),
+    Claim(
+        id="ps-rank-two-random",
+        statement="From small random starts a student of rank two reaches the mixed minimum of the theory",
+        source=PAPER + "experiments with a student of rank two",
+        chapter="part1/general_layers",
+        compute=_rank_two_random,
+        tolerance=SIZE,
+    ),
+    Claim(
+        id="ps-three-tokens",
+        statement="The general state evolution describes three tokens and two columns",
+        source=PAPER + "main result for any number of tokens and columns",
+        chapter="part1/general_layers",
+        compute=_three_tokens,
+        tolerance="4 standard errors plus 3 % of the theory, at d = 500",
     ),
 )
