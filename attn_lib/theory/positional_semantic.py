@@ -116,7 +116,7 @@ def solve(problem, start="semantic", *, accuracy=1e-4, guess=None):
     ``accuracy`` by the estimate in ``quadrature_error``, an upper one. On one core a solution takes 0.3-0.8 s at 1e-4
     and 2 s at 1e-6; several times that near the end of a branch and, for the uninformed start, at omega = 1. Where
     the proximal operator has several jumps on a line (large V and q: sigma = 0.7, or lam = 0.001 with alpha below 1) it
-    takes 3 s at 1e-2 and up to a minute at 1e-4.
+    takes 3 s at 1e-2; for lam = 0.001 and alpha below 1 an accuracy of 1e-4 is in general not reached, which raises.
 
     Source
     ------
