@@ -167,6 +167,8 @@ def extrapolate(d, y, errors):
     (2.0, 30.0, 0.0)
     """
     d, y, errors = (np.asarray(a, dtype=float) for a in (d, y, errors))
+    if not (d.ndim == 1 and d.shape == y.shape == errors.shape and np.isfinite([d, y, errors]).all()):
+        raise ValueError(f"d = {d}, y = {y}, errors = {errors}: must be finite numbers, as many of each")
     if not ((d > 0).all() and (errors > 0).all()):
         raise ValueError(f"d = {d}, errors = {errors}: all must be > 0")
     if np.unique(d).size < 3:

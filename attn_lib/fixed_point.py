@@ -70,7 +70,7 @@ def anderson(F, x, *, tol, max_iter=200, memory=3, far=np.inf, max_step=0.7, sto
     best, length, last = FixedPoint(x, np.inf, 0), 0.5, np.zeros_like(x)
     for n_iter in range(1, max_iter + 1):
         try:
-            image = F(x)
+            image = _finite(F(x))
         except FloatingPointError as error:
             if not points:
                 raise ConvergenceError(f"undefined at the starting point: {error}", best) from error
@@ -94,6 +94,12 @@ def anderson(F, x, *, tol, max_iter=200, memory=3, far=np.inf, max_step=0.7, sto
     raise ConvergenceError(
         f"no fixed point after {max_iter} evaluations: residual {best.residual:.1e}, tolerance {tol:.1e}", best
     )
+
+
+def _finite(image):
+    if not np.isfinite(image).all():
+        raise FloatingPointError("the image is not finite")
+    return image
 
 
 def _mixed(points, images):

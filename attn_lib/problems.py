@@ -1,7 +1,6 @@
 """Problems: frozen, validated parameters. Theory and simulation both start here, and share nothing else."""
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from numbers import Integral, Real
 
@@ -142,7 +141,7 @@ class GeneralAttention:
             if not isinstance(value, Integral) or isinstance(value, bool) or value < 1:
                 raise ValueError(f"{name} = {value!r}: must be an integer >= 1")
         A = _row_stochastic(self.A)
-        n, G = len(A), len(self.spectrum_weights) if isinstance(self.spectrum_weights, Sequence) else 1
+        n, G = len(A), np.size(self.spectrum_weights)
         values = ((0.25,) * G,) * n if self.spectrum_values is None else self.spectrum_values
         simplex = (np.eye(n) - 1 / n) * n / (n - 1)
         checked = {
@@ -162,8 +161,13 @@ class GeneralAttention:
             "positions": _array(
                 "positions",
                 simplex if self.positions is None else self.positions,
-                f"a symmetric positive semidefinite {n} x {n} matrix",
-                lambda P: P.shape == (n, n) and np.allclose(P, P.T) and np.linalg.eigvalsh(P)[0] >= -1e-12 * P.trace(),
+                f"a symmetric positive semidefinite {n} x {n} matrix of entries below 1e6",
+                lambda P: (
+                    P.shape == (n, n)
+                    and np.abs(P).max() < 1e6
+                    and np.allclose(P, P.T)
+                    and np.linalg.eigvalsh(P)[0] >= -1e-12 * P.trace()
+                ),
             ),
         }
         for name, value in checked.items():

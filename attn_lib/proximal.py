@@ -133,7 +133,7 @@ def descend(u, v, w_u, w_v, T11, T22, V, sigma, tol=1e-11, max_iter=200):
         x, y, wx, wy = u[todo], v[todo], w_u[todo], w_v[todo]
         lu, lv, luu, luv, lvv = loss_derivatives(x, y, *here)
         grad_u, grad_v = (x - wx) + V * lu, (y - wy) + V * lv
-        open_ = np.hypot(grad_u, grad_v) > tol
+        open_ = ~(np.hypot(grad_u, grad_v) <= tol)
         if not open_.any():
             return u.reshape(shape), v.reshape(shape)
         todo = todo[open_]

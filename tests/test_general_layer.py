@@ -248,10 +248,10 @@ def test_rejects_bad_arguments_of_the_solver():
         gl.solve(layer, "mixed")
     with pytest.raises(ValueError, match="positions = .*: must not all be 0"):
         gl.solve(replace(layer, positions=np.zeros((2, 2))), "positional")
-    for n_points in (0, 32, 1000):
-        with pytest.raises(ValueError, match=f"n_points = {n_points}: must be a power of 2"):
+    for n_points, allowed in ((0, "an integer in"), (32, "an integer in"), (1000, "a power of 2")):
+        with pytest.raises(ValueError, match=f"n_points = {n_points}: must be {allowed}"):
             gl.solve(layer, n_points=n_points)
-    with pytest.raises(ValueError, match="n_replicates = 1: must be >= 2"):
+    with pytest.raises(ValueError, match="n_replicates = 1: must be an integer in"):
         gl.solve(layer, n_replicates=1)
 
 

@@ -65,6 +65,27 @@ def check_training(s, problem, seeds, starts):
     check_seeds(seeds)
 
 
+def lowest(losses, settings):
+    """Index of the lowest loss among the runs of one seed; a run that overflowed does not count.
+
+    Parameters
+    ----------
+    losses : array (scale,)
+    settings : Settings
+
+    Returns
+    -------
+    int
+
+    Raises
+    ------
+    ValueError
+        No run has a finite loss: the scales are too large.
+    """
+    require(np.isfinite(losses).any(), "scales", settings.scales, f"small enough for a finite loss in {settings.dtype}")
+    return int(np.where(np.isfinite(losses), losses, np.inf).argmin())
+
+
 def check_seeds(seeds):
     """Raise ValueError unless seeds is a list of distinct integers >= 0.
 

@@ -197,11 +197,14 @@ def _run(problem, s, seed):
             break
         V_hat = -divergence / s.d
         D = (1 - s.damping) * (problem.lam + rho * V_hat) + s.damping * rho / V
-        if D <= 0:
+        if not 0 < D < np.inf:
             diverged = True
             break
         new = (risk.adjoint(g) + rho * V_hat * Q) / D
         new += s.damping * (Q.mean() - new.mean())
+        if not np.isfinite(new).all():
+            diverged = True
+            break
         steps.append(rho * ((new - Q) ** 2).mean())
         converged = steps[-1] <= rho * s.tolerance**2
         Q, V = new, rho / D

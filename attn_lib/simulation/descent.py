@@ -51,13 +51,13 @@ def descend(risk, Q, Q_star, *, steps, update):
     value, gradient = _value_and_gradient(risk, Q)
     at_zero, _ = _value_and_gradient(risk, torch.zeros_like(Q))
     limit = LIMIT * torch.maximum(value, at_zero)
-    diverged = torch.zeros_like(value, dtype=torch.bool)
+    diverged = ~(value.isfinite() & gradient.isfinite().all(dim=-1))
     path = []
     for t in range(steps[-1] + 1):
         if t > 0:
             trial = update(Q, gradient, t)
             trial_value, trial_gradient = _value_and_gradient(risk, trial)
-            diverged = diverged | ~(trial_value <= limit)  # true for nan as well
+            diverged = diverged | ~((trial_value <= limit) & trial_value.isfinite())
             frozen = diverged[..., None]
             Q, gradient = torch.where(frozen, Q, trial), torch.where(frozen, gradient, trial_gradient)
             value = torch.where(diverged, value, trial_value)

@@ -16,7 +16,7 @@ import torch
 from tqdm import tqdm
 
 from attn_lib.problems import PositionalSemantic
-from attn_lib.simulation._checks import DTYPES, check_training, is_integer
+from attn_lib.simulation._checks import DTYPES, check_training, is_integer, lowest
 from attn_lib.simulation.attention import gram_matrices, squared_error, student_attention
 from attn_lib.simulation.lbfgs import minimise
 from attn_lib.simulation.risk import AttentionRisk
@@ -203,7 +203,7 @@ def _train(problem, settings, seeds):
     rows = []
     for (Q_star, seed), *runs in zip(pairs, *(v.cpu().numpy() for v in minimum), strict=True):
         losses = runs[1] / d
-        best = losses.argmin()
+        best = lowest(losses, settings)
         Q, _, gradient_norm, n_iter, converged = (run[best] for run in runs)
         measured = _measure(problem, settings, seed, Q.astype(float), Q_star)
         rows.append({

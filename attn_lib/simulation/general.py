@@ -15,7 +15,7 @@ from tqdm import tqdm
 
 from attn_lib.problems import GeneralAttention
 from attn_lib.simulation import erm
-from attn_lib.simulation._checks import DTYPES, check_training, is_integer, require
+from attn_lib.simulation._checks import DTYPES, check_training, is_integer, lowest, require
 from attn_lib.simulation.attention import squared_error
 from attn_lib.simulation.general_risk import (
     GeneralRisk,
@@ -173,7 +173,7 @@ def _train(problem, settings, encoding, seed):
     unit = problem.lam * d**0.5
     minimum = minimise(risk, Q0, tolerance=settings.tolerance * unit, max_iter=settings.max_iter)
     Q, values, gradient_norm, n_iter, converged = (v.cpu().numpy() for v in minimum)
-    best = values.argmin()
+    best = lowest(values, settings)
     return {
         "train_loss": values[best] / d,
         "gradient_norm": gradient_norm[best] / unit,

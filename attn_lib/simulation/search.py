@@ -55,6 +55,9 @@ class SearchedMinima:
     problem : PositionalSemantic
     settings : SearchSettings
     seeds : array (seed,)
+    on_branch : array (seed,)
+        Whether the lowest minimum lies on the branch; False where the informed start itself has left it, and nothing
+        lower on the branch was found.
     history : array (seed, round + 1)
         Lowest loss on the branch so far, divided by d, from the informed start on.
     train_loss : array (seed,)
@@ -69,6 +72,7 @@ class SearchedMinima:
     problem: PositionalSemantic
     settings: SearchSettings
     seeds: np.ndarray
+    on_branch: np.ndarray
     history: np.ndarray
     train_loss: np.ndarray
     q: np.ndarray
@@ -147,13 +151,13 @@ def _search(problem, settings, seed, Q0, Q_star):
         starts = torch.as_tensor(_starts(problem, settings, risk, Q, int(seed), i, rng))
         found = minimise(risk, starts[None], tolerance=tolerance, max_iter=_MAX_ITER)
         points, losses = found.Q[0].numpy(), found.value[0].numpy() / settings.d
-        m, theta = np.abs(points.mean(axis=1)), np.abs(points @ Q_star) / settings.d
-        on_branch = theta > m if settings.start == "semantic" else m > theta
+        on_branch = _on_branch(points, Q_star, settings.start)
         best = np.where(on_branch, losses, np.inf).argmin()
         lower = on_branch[best] and losses[best] < (1 - _LOWER) * history[-1]
         Q = points[best] if lower else Q
         history.append(losses[best] if lower else history[-1])
     return {
+        "on_branch": bool(_on_branch(Q[None], Q_star, settings.start)[0]),
         "history": history,
         "train_loss": history[-1],
         "q": problem.rho * (Q @ Q) / settings.d,
@@ -162,6 +166,12 @@ def _search(problem, settings, seed, Q0, Q_star):
         "distance": problem.rho * min(((Q - Q0) ** 2).sum(), ((Q + Q0) ** 2).sum()) / (2 * settings.d),
         "Q": Q,
     }
+
+
+def _on_branch(points, Q_star, start):
+    """Whether the overlap of the branch is the larger one, for each of the points (run, d)."""
+    m, theta = np.abs(points.mean(axis=1)), np.abs(points @ Q_star) / len(Q_star)
+    return theta > m if start == "semantic" else m > theta
 
 
 def _starts(problem, settings, risk, Q, seed, i, rng):

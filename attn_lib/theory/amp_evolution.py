@@ -34,6 +34,7 @@ from scipy.stats import qmc
 
 from attn_lib import proximal
 from attn_lib.fixed_point import ConvergenceError
+from attn_lib.theory._checks import check_integer, check_number, check_overlaps
 from attn_lib.theory.cavity import Rule, cavity_averages
 from attn_lib.theory.iteration import Overlaps, conjugates
 
@@ -100,17 +101,14 @@ def first_overlaps(problem, start, *, signal, noise, V):
     Raises
     ------
     ValueError
-        Unknown start.
+        Unknown start, or numbers out of range.
     """
     if start not in ("semantic", "positional"):
         raise ValueError(f"start = {start!r}: must be one of ('semantic', 'positional')")
-    semantic = start == "semantic"
-    return Overlaps(
-        q=problem.rho * (signal**2 + noise**2),
-        m=0.0 if semantic else signal,
-        theta=problem.rho * signal if semantic else 0.0,
-        V=V,
-    )
+    m, theta = (0.0, problem.rho * signal) if start == "semantic" else (signal, 0.0)
+    overlaps = Overlaps(q=problem.rho * (signal**2 + noise**2), m=m, theta=theta, V=V)
+    check_overlaps(overlaps, problem.rho)
+    return overlaps
 
 
 def evolve(problem, overlaps, *, n_iter, damping=0.7, log2_points=12):
@@ -155,10 +153,10 @@ def evolve(problem, overlaps, *, n_iter, damping=0.7, log2_points=12):
     >>> evolve(problem, start, n_iter=2).theta.round(3)
     array([0.075, 0.112, 0.119])
     """
-    if not (isinstance(n_iter, int) and n_iter >= 1):
-        raise ValueError(f"n_iter = {n_iter!r}: must be an integer >= 1")
-    if not 0 <= damping < 1:
-        raise ValueError(f"damping = {damping!r}: must be a number in [0, 1)")
+    check_integer("n_iter", n_iter, 1, 10_000)
+    check_number("damping", damping, "a number in [0, 1)", lambda v: 0 <= v < 1)
+    check_integer("log2_points", log2_points, 1, 20)
+    check_overlaps(overlaps, problem.rho)
     coarse, path = (_path(problem, overlaps, n_iter, damping, rule) for rule in _RULES)
     fine = np.array(path)
     change = np.abs(fine - np.array(coarse)).max(axis=0) / np.abs(fine).max(axis=0).clip(1e-300)
@@ -205,11 +203,14 @@ def plateau(problem, overlaps, *, log2_points=12, n_iter=40):
     --------
     The errors given. Flips must be seen: the default sets together resolve a fraction of them down to about 1e-4.
     """
+    check_integer("n_iter / 4", n_iter / 4 if n_iter % 4 else n_iter // 4, 1, 10_000)
+    check_integer("log2_points", log2_points, 1, 20)
+    check_overlaps(overlaps, problem.rho)
     chains = np.array([_chain(problem, overlaps, n_iter, uniform) for uniform in _sobol(log2_points)])
     *_, before, last = chains.reshape(len(chains), 4, n_iter // 4, 2).mean(axis=2).swapaxes(0, 1)
     (step, flips), errors = last.mean(axis=0), last.std(axis=0, ddof=1) / np.sqrt(len(last))
     earlier = before[:, 0].mean()
-    if abs(step - earlier) > 0.05 * step + 3 * errors[0] + 1e-4 * overlaps.q:
+    if not abs(step - earlier) <= 0.05 * step + 3 * errors[0] + 1e-4 * overlaps.q:
         raise ConvergenceError(f"{problem}: step of message passing {earlier:.2e}, later {step:.2e}", (earlier, step))
     return Plateau(*map(float, (step, errors[0], flips, errors[1])))
 
@@ -230,7 +231,7 @@ def _path(problem, overlaps, n_iter, damping, rule):
         old = path[-1]
         hats = conjugates(problem, old, cavity_averages(problem, old, rule))
         D = (1 - damping) * (problem.lam + rho * hats.V_hat) + damping * rho / old.V
-        if D <= 0:
+        if not D > 0:
             raise FloatingPointError(f"message passing diverges: D = {D:.3g} in iteration {t}")
         m = (1 - damping) * hats.m_hat / D + damping * old.m
         q = rho**2 * (hats.q_hat + rho * hats.theta_hat**2) / D**2 + rho * m**2

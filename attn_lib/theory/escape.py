@@ -105,7 +105,10 @@ def escape_rates(problem):
         return alpha * s**2 * averages(s, 2)[0] - 1
 
     end = (1 - 1e-9) / max(np.linalg.eigvalsh(W).max(), 1e-6)
-    edge = brentq(slope, 1e-6 * end, end) if slope(end) > 0 else end
+    start = 1e-6 * end
+    while slope(start) >= 0:
+        start /= 10
+    edge = brentq(slope, start, end) if slope(end) > 0 else end
 
     def outlier(which):
         """Rate and alignment along one direction, those of the bulk when nothing lies outside it."""
@@ -115,7 +118,10 @@ def escape_rates(problem):
 
         if excess(edge) <= 0:
             return z(edge) - problem.lam, 0.0
-        s = brentq(excess, 1e-6 * end, edge)
+        low = start
+        while excess(low) >= 0:
+            low /= 10
+        s = brentq(excess, low, edge)
         return z(s) - problem.lam, 1 / (1 - alpha * rho * averages(s, 2)[which] * s**2 / (rho**2 * slope(s)))
 
     (positional, along_positions), (semantic, along_target) = outlier(1), outlier(2)

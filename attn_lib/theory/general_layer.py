@@ -37,6 +37,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from attn_lib.theory._checks import check_integer
 from attn_lib.theory.general_ansatz import Ansatz, Hats
 from attn_lib.theory.general_cavity import Nodes, Overlaps
 from attn_lib.theory.general_iteration import iterate
@@ -141,10 +142,11 @@ def solve(problem, start="semantic", *, n_points=2**12, n_replicates=6, seed=0, 
     np.float64(0.16)
     """
     ansatz = Ansatz(problem, start)
-    if not (n_points >= 64 and n_points & (n_points - 1) == 0):
-        raise ValueError(f"n_points = {n_points!r}: must be a power of 2, >= 64")
-    if n_replicates < 2:
-        raise ValueError(f"n_replicates = {n_replicates!r}: must be >= 2")
+    _check_points(n_points)
+    check_integer("n_replicates", n_replicates, 2, 1000)
+    check_integer("seed", seed, 0, 2**63)
+    if guess is not None:
+        _check_guess(ansatz, guess)
     first, *seeds = np.random.SeedSequence(seed).spawn(n_replicates + 1)
     near = iterate(ansatz, ansatz.hats() if guess is None else guess, Nodes(problem, max(n_points // 4, 64), first))
     found = [iterate(ansatz, near.hats, Nodes(problem, n_points, s)) for s in seeds]
@@ -164,6 +166,25 @@ def solve(problem, start="semantic", *, n_points=2**12, n_replicates=6, seed=0, 
         n_iter=near.n_iter + sum(f.n_iter for f in found),
         converged=True,
     )
+
+
+def _check_points(n_points):
+    check_integer("n_points", n_points, 64, 2**20)
+    if n_points & (n_points - 1):
+        raise ValueError(f"n_points = {n_points!r}: must be a power of 2")
+
+
+def _check_guess(ansatz, guess):
+    """It must be hats of this problem, not zero where those of the branch are not."""
+    expected, allowed = ansatz.hats(), "finite Hats of this problem and of the branch asked for"
+    shapes_agree = isinstance(guess, Hats) and all(
+        np.shape(a) == np.shape(b) for a, b in zip(guess, expected, strict=True)
+    )
+    if not shapes_agree or not all(np.isfinite(a).all() for a in guess):
+        raise ValueError(f"guess = {type(guess).__name__}: must be {allowed}")
+    for name, ours, theirs in zip(Hats._fields, expected, guess, strict=True):
+        if np.any(ours) and not np.any(theirs):
+            raise ValueError(f"guess with {name} = 0: must be {allowed}")
 
 
 class ValueSide(NamedTuple):
@@ -202,6 +223,8 @@ def value_side(problem, overlaps, *, n_points=2**11, seed=0):
     ------
     The limit of arXiv 2402.03902 drops this term.
     """
+    _check_points(n_points)
+    check_integer("seed", seed, 0, 2**63)
     nodes, P = Nodes(problem, n_points, seed), np.array(problem.positions)
     w, z, _ = nodes.fields(overlaps)
     at_cavity, at_prox = (np.einsum("lkn,kj,ljn->n", S, P, S).mean() / 2 for S in (attention(w), attention(z)))

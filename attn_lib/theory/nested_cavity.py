@@ -21,6 +21,7 @@ from numpy.polynomial.hermite_e import hermegauss
 from scipy.stats import norm, qmc
 
 from attn_lib.proximal import loss
+from attn_lib.theory._checks import check_integer
 from attn_lib.theory.cavity import _target
 from attn_lib.theory.prox_line import ProxLine
 
@@ -56,6 +57,7 @@ def shared_nodes(log2_points, seed):
     array (4, 2 ** log2_points)
         Standard Gaussian (h*_u, h*_v, zeta_u, zeta_v), before scaling.
     """
+    check_integer("log2_points", log2_points, 1, 20)
     return norm.ppf(qmc.Sobol(4, seed=seed).random_base2(log2_points)).T
 
 

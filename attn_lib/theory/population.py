@@ -15,6 +15,7 @@ from scipy.optimize import minimize_scalar
 
 from attn_lib.gaussian import gaussian_ball
 from attn_lib.proximal import attention_diagonal, loss
+from attn_lib.theory._checks import check_number
 
 __all__ = ["PopulationMinimum", "population_error", "population_minimum"]
 
@@ -53,6 +54,9 @@ def population_error(problem, *, kappa=0.0, m=0.0, b=0.0, step=0.5):
     >>> population_error(PositionalSemantic(alpha=1, omega=0), kappa=1)
     0.0
     """
+    for name, value in (("kappa", kappa), ("m", m), ("b", b)):
+        check_number(name, value, "a number in [-1e6, 1e6]", lambda v: abs(v) <= 1e6)
+    check_number("step", step, "a number in (0, 2]", lambda v: 0 < v <= 2)
     noisy = bool(m or b)  # without noise in the fields two dimensions are enough
     nodes, weight = gaussian_ball(step, 6.0, [False] * (4 if noisy else 2))
     h_star = np.sqrt(problem.rho) * nodes[:2]

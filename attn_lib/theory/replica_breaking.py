@@ -32,6 +32,7 @@ from typing import NamedTuple
 import numpy as np
 
 from attn_lib.fixed_point import ConvergenceError, anderson
+from attn_lib.theory._checks import check_integer, check_number
 from attn_lib.theory.cavity import cavity_averages
 from attn_lib.theory.iteration import Overlaps
 from attn_lib.theory.nested_cavity import nested_averages, shared_nodes
@@ -149,10 +150,11 @@ def solve_broken(symmetric, y, *, guess=None, log2_points=12, seed=0, n_line=10,
     >>> broken.overlaps.q0 < broken.overlaps.q1
     True
     """
-    if not (np.isfinite(y) and y >= 0):
-        raise ValueError(f"y = {y!r}: must be a finite number >= 0")
-    if symmetric.collapsed:
-        raise ValueError(f"symmetric = {symmetric.start} solution that has collapsed: must be one of a branch")
+    check_number("y", y, "0 or a number in [1e-3, 3e4]", lambda v: v == 0 or 1e-3 <= v <= 3e4)
+    check_number("tol", tol, "a number in (0, 0.1]", lambda v: 0 < v <= 0.1)
+    check_integer("n_line", n_line, 2, 200)
+    if symmetric.collapsed or symmetric.start == "uninformed":
+        raise ValueError(f"symmetric = {symmetric.start} solution: must be one of a branch that has not collapsed")
     problem, start, rho = symmetric.problem, symmetric.start, symmetric.problem.rho
     q, m, theta, V = symmetric.overlaps
     nodes = shared_nodes(log2_points, seed)

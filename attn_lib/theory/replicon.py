@@ -24,6 +24,7 @@ from typing import NamedTuple
 import numpy as np
 
 from attn_lib.proximal import loss_derivatives, prox
+from attn_lib.theory._checks import check_number
 from attn_lib.theory.cavity import _nodes, _target
 from attn_lib.theory.nested_cavity import nested_averages, shared_nodes
 from attn_lib.theory.prox_line import ProxLine
@@ -113,8 +114,7 @@ def distance_map(solution, distance, *, log2_points=12, seed=0):
     """
     problem, (q, m, theta, V) = solution.problem, solution.overlaps
     largest = q - theta**2 / problem.rho
-    if not 0 < distance < largest:
-        raise ValueError(f"distance = {distance!r}: must be in (0, {largest:.4g})")
+    check_number("distance", distance, f"in [{1e-12 * q:.1e}, {largest:.4g})", lambda v: 1e-12 * q <= v < largest)
     nodes = shared_nodes(log2_points, seed)
     return problem.alpha * V**2 * nested_averages(problem, (q, q - distance, m, theta, V), 0.0, nodes).spread
 

@@ -15,6 +15,7 @@ import numpy as np
 from scipy.optimize import brentq
 
 from attn_lib.problems import PositionalSemantic
+from attn_lib.theory._checks import check_number
 from attn_lib.theory.branches import ALPHA_RANGE, BranchLimits, branch_limits, warm_solver
 from attn_lib.theory.positional_semantic import linear_baseline, solve
 
@@ -152,14 +153,17 @@ def locate_alpha_c(omega, *, sigma=0.5, lam=0.01, A=DEFAULT_A, accuracy=3e-5, gu
     """
     problem_at = _family(omega, sigma, lam, A)
     _require_semantic_part(problem_at)
+    check_number("guess", guess, "a finite number > 0", lambda v: v > 0)
     low, high = ALPHA_RANGE
-    alpha, near, close = float(np.clip(guess, *ALPHA_RANGE)), None, False
+    alpha, near, close, neither = float(np.clip(guess, *ALPHA_RANGE)), None, False, False
     for _ in range(60):
+        neither_below = neither
         near = loss_difference(problem_at(alpha), accuracy=accuracy if close else max(accuracy, 1e-4), near=near)
-        if near.semantic.collapsed and near.positional.collapsed:
-            raise NoTransition(f"omega = {omega!r}: neither branch exists at alpha = {alpha:.4g}, nothing to cross")
         both = not (near.semantic.collapsed or near.positional.collapsed)
-        if near.value > 0:
+        neither = near.semantic.collapsed and near.positional.collapsed  # both are born at larger alpha
+        if neither_below and near.value <= 0 and not (both or neither):
+            raise NoTransition(f"omega = {omega!r}: no positional branch up to alpha = {alpha:.4g}, nothing to cross")
+        if near.value > 0 or neither:
             low = alpha
         else:
             high = alpha
