@@ -106,7 +106,7 @@ def test_rejects_a_transition_that_does_not_happen():
     for transition in (transitions.alpha_c, transitions.alpha_l):
         with pytest.raises(transitions.NoTransition, match="omega = 1: the target has no semantic part"):
             transition(1.0)
-    with pytest.raises(transitions.NoTransition, match="no crossing of existing branches|no positional branch"):
-        transitions.alpha_c(0.5, A=((0.3, 0.7), (0.8, 0.2)), lam=0.5, guess=20.0)
+    with pytest.raises(transitions.NoTransition, match="no crossing of existing branches"):
+        transitions.alpha_c(0.8, accuracy=1e-2, guess=35.0)
     with pytest.raises(ValueError, match="omega = 1.2"):
         transitions.alpha_c(1.2)

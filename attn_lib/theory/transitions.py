@@ -173,8 +173,9 @@ def locate_alpha_c(omega, *, sigma=0.5, lam=0.01, A=DEFAULT_A, accuracy=3e-5, gu
         close = both and abs(newton - alpha) < 0.05 * alpha
         if high - low < 1e-6 * alpha:
             break
-        inside = low < newton < high
-        alpha = newton if inside else _between(low, high, alpha)
+        last, alpha = alpha, newton if low < newton < high else _between(low, high, alpha)
+        if abs(alpha - last) < 1e-9 * last:  # the end of the range
+            break
     raise NoTransition(f"omega = {omega!r}: no crossing of existing branches for alpha in {ALPHA_RANGE}")
 
 
