@@ -23,6 +23,35 @@ PROBLEM = PositionalSemantic(alpha=1.5, omega=0.3)
 LAYER = GeneralAttention.of_two_tokens(PROBLEM)
 
 
+@pytest.mark.parametrize(
+    ("field", "value", "message"),
+    [
+        ("A", ((0.5, 0.4), (0.4, 0.6)), "A = .*rows sum to 1"),
+        ("A", ((1.2, -0.2), (0.4, 0.6)), "A = .*entries >= 0"),
+        ("A", ((1.0,),), "A = .*L >= 2"),
+        ("A", ((0.5, 0.5), (0.2, 0.3, 0.5)), "A = "),
+        ("rank", 0, "rank = 0: must be an integer >= 1"),
+        ("rank", 1.5, "rank = 1.5: must be an integer >= 1"),
+        ("teacher_rank", -1, "teacher_rank = -1: must be an integer >= 1"),
+        ("spectrum_weights", (0.5, 0.4), "spectrum_weights = .*of sum 1"),
+        ("spectrum_weights", (1.5, -0.5), "spectrum_weights = .*numbers > 0"),
+        ("spectrum_values", ((0.25,), (0.0,)), "spectrum_values = .*eigenvalues > 0"),
+        ("spectrum_values", ((0.25, 0.3), (0.25, 0.3)), "spectrum_values = .*2 x 1"),
+        ("spectrum_values", ((0.25,),), "spectrum_values = .*2 x 1"),
+        ("positions", ((1.0, 0.5), (0.4, 1.0)), "positions = .*symmetric"),
+        ("positions", ((1.0, 2.0), (2.0, 1.0)), "positions = .*semidefinite"),
+        ("positions", ((1.0,),), "positions = .*2 x 2"),
+        ("omega", 1.1, "omega = 1.1: must be a number in"),
+        ("alpha", 0, "alpha = 0: must be a finite number > 0"),
+        ("lam", np.nan, "lam = nan: must be a finite number > 0"),
+    ],
+)
+def test_rejects_bad_fields_of_the_problem(field, value, message):
+    fields = {"alpha": 1.0, "omega": 0.3, "A": LAYER.A, field: value}
+    with pytest.raises(ValueError, match=message):
+        GeneralAttention(**fields)
+
+
 @pytest.fixture(scope="module")
 def solution():
     return ps.solve(PROBLEM, "semantic", accuracy=1e-2)

@@ -5,7 +5,7 @@ from functools import cache
 import numpy as np
 
 from attn_lib.claims.evidence import Claim, agreement, positive
-from attn_lib.claims.part1 import ACCURACY
+from attn_lib.claims.part1 import ACCURACY, FINITE_SIZE, OMEGA, SIGN, SIZE, D
 from attn_lib.comparison import Estimate, crossing, estimate, extrapolate, power_law
 from attn_lib.problems import GeneralAttention, PositionalSemantic
 from attn_lib.simulation.amp import train_by_amp
@@ -17,8 +17,7 @@ from attn_lib.theory import general_layer, transitions
 from attn_lib.theory import positional_semantic as ps
 from attn_lib.theory.amp_evolution import evolve, first_overlaps
 
-OMEGA, D, SEEDS = 0.3, 1000, range(200, 208)
-FINITE_SIZE = 0.03  # fixed beforehand: terms of order 1/d that the limit neglects, at d = 1000
+SEEDS = range(200, 208)
 
 
 def _excess(omega, alpha, start, seeds=SEEDS):
@@ -185,8 +184,6 @@ def _three_tokens(alpha=2.0, d=500):
     yield agreement(f"Tr q summed over tokens, d = {d}", expected, estimate(traces), relative=FINITE_SIZE)
 
 
-SIZE = "4 standard errors plus 3 % of the theory, for terms of order 1/d that the limit neglects, at d = 1000"
-SIGN = "positive by 4 standard errors"
 FIGURE_2, PAPER = "arXiv 2402.03902, figure 2 (right)", "arXiv 2402.03902, "
 
 CLAIMS = (

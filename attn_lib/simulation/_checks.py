@@ -50,19 +50,42 @@ def check_training(s, problem, seeds, starts):
     starts : tuple of str
         The names of starts that are known.
     """
-    require(is_integer(s.d) and s.d >= 2, "d", s.d, "an integer >= 2")
-    require(s.n >= 1, "alpha", problem.alpha, f"large enough for round(alpha d) >= 1 at d = {s.d}")
+    check_size(problem, s.d, s.n)
     require(s.start in starts, "start", s.start, f"one of {starts}")
     scales_ok = isinstance(s.scales, tuple) and s.scales and all(_is_positive(c) for c in s.scales)
     require(scales_ok, "scales", s.scales, "a tuple of finite numbers > 0")
     require(is_integer(s.n_test) and s.n_test >= 2, "n_test", s.n_test, "an integer >= 2")
     require(_is_positive(s.tolerance), "tolerance", s.tolerance, "a finite number > 0")
     require(is_integer(s.max_iter) and s.max_iter >= 1, "max_iter", s.max_iter, "an integer >= 1")
-    require(s.dtype in tuple(DTYPES), "dtype", s.dtype, f"one of {tuple(DTYPES)}")
+    check_hardware(s.device, s.dtype)
+    check_seeds(seeds)
+
+
+def check_size(problem, d, n):
+    """Raise ValueError unless tokens have at least two components and there is a sample.
+
+    Parameters
+    ----------
+    problem : PositionalSemantic or GeneralAttention
+    d : object
+    n : int
+        round(alpha d), of any value where d is no integer.
+    """
+    require(is_integer(d) and d >= 2, "d", d, "an integer >= 2")
+    require(n >= 1, "alpha", problem.alpha, f"large enough for round(alpha d) >= 1 at d = {d}")
+
+
+def check_hardware(device, dtype):
+    """Raise ValueError unless the precision is known and the device is on this machine.
+
+    Parameters
+    ----------
+    device, dtype : str
+    """
+    require(dtype in tuple(DTYPES), "dtype", dtype, f"one of {tuple(DTYPES)}")
     gpus = ["cuda", *(f"cuda:{i}" for i in range(torch.cuda.device_count()))]
     devices = ["cpu", *(gpus if torch.cuda.is_available() else [])]
-    require(s.device in devices, "device", s.device, f"one of {devices} on this machine")
-    check_seeds(seeds)
+    require(device in devices, "device", device, f"one of {devices} on this machine")
 
 
 def lowest(losses, settings):
@@ -97,5 +120,19 @@ def check_seeds(seeds):
     require(seeds_ok and len(set(seeds)) == len(seeds), "seeds", seeds, "distinct integers >= 0, not empty")
 
 
+def is_real(value):
+    """Whether value is a finite real number; True and False are not.
+
+    Parameters
+    ----------
+    value : object
+
+    Returns
+    -------
+    bool
+    """
+    return isinstance(value, Real) and not isinstance(value, bool) and -np.inf < value < np.inf
+
+
 def _is_positive(value):
-    return isinstance(value, Real) and not isinstance(value, bool) and 0 < value < np.inf
+    return is_real(value) and value > 0

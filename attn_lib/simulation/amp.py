@@ -18,7 +18,6 @@ empirical risk.
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from numbers import Real
 from typing import NamedTuple
 
 import numpy as np
@@ -27,7 +26,7 @@ from tqdm import tqdm
 
 from attn_lib import proximal
 from attn_lib.problems import PositionalSemantic
-from attn_lib.simulation._checks import is_integer, require
+from attn_lib.simulation._checks import check_seeds, check_size, is_integer, is_real, require
 from attn_lib.simulation.risk import AttentionRisk
 from attn_lib.simulation.sampling import draw_sample, draw_target, generator
 
@@ -265,20 +264,14 @@ class _Sample:
 
 
 def _check(s, problem, seeds):
-    require(is_integer(s.d) and s.d >= 2, "d", s.d, "an integer >= 2")
-    require(s.n >= 1, "alpha", problem.alpha, f"large enough for round(alpha d) >= 1 at d = {s.d}")
+    check_size(problem, s.d, s.n)
     require(s.start in STARTS, "start", s.start, f"one of {STARTS}")
     for name in ("signal", "noise", "tolerance"):
         value = getattr(s, name)
-        require(_is_real(value) and 0 <= value < np.inf, name, value, "a finite number >= 0")
+        require(is_real(value) and value >= 0, name, value, "a finite number >= 0")
     require(s.signal + s.noise > 0, "noise", s.noise, "> 0 where signal = 0")
-    require(_is_real(s.V) and 0 < s.V < np.inf, "V", s.V, "a finite number > 0")
+    require(is_real(s.V) and s.V > 0, "V", s.V, "a finite number > 0")
     require(is_integer(s.n_iter) and s.n_iter >= 1, "n_iter", s.n_iter, "an integer >= 1")
-    require(_is_real(s.damping) and 0 <= s.damping < 1, "damping", s.damping, "a number in [0, 1)")
+    require(is_real(s.damping) and 0 <= s.damping < 1, "damping", s.damping, "a number in [0, 1)")
     require(s.prox in ("global", "local"), "prox", s.prox, "'global' or 'local'")
-    seeds_ok = isinstance(seeds, list) and seeds and all(is_integer(k) and k >= 0 for k in seeds)
-    require(seeds_ok and len(set(seeds)) == len(seeds), "seeds", seeds, "distinct integers >= 0, not empty")
-
-
-def _is_real(value):
-    return isinstance(value, Real) and not isinstance(value, bool)
+    check_seeds(seeds)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from attn_lib.problems import PositionalSemantic
-from attn_lib.simulation._checks import check_seeds, is_integer, require
+from attn_lib.simulation._checks import check_seeds, check_size, is_integer, require
 from attn_lib.simulation.attention import GramMatrices, gram_matrices, squared_error
 from attn_lib.simulation.sampling import draw_sample, draw_target
 
@@ -125,10 +125,10 @@ def train_linear_baseline(problem, *, d, seeds, n_test=2000):
     check_seeds(seeds)
     require(is_integer(n_test) and n_test >= 2, "n_test", n_test, "an integer >= 2")
     n = round(problem.alpha * d) if is_integer(d) else 0
+    check_size(problem, d, n)
     rows = []
     for seed in seeds:
         Q_star = draw_target(d, seed)
-        require(n >= 1, "alpha", problem.alpha, f"large enough for round(alpha d) >= 1 at d = {d}")
         sample = draw_sample(problem, Q_star, n=n, seed=seed)
         W = least_squares(sample)
         fresh = draw_sample(problem, Q_star, n=n_test, seed=seed, stream="test")

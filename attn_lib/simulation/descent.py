@@ -9,6 +9,8 @@ from typing import NamedTuple
 
 import torch
 
+from attn_lib.simulation.lbfgs import value_and_gradient
+
 __all__ = ["OPTIMISERS", "Path", "descend", "largest_curvature"]
 
 LIMIT = 2.0
@@ -48,15 +50,15 @@ def descend(risk, Q, Q_star, *, steps, update):
     -------
     Path
     """
-    value, gradient = _value_and_gradient(risk, Q)
-    at_zero, _ = _value_and_gradient(risk, torch.zeros_like(Q))
+    value, gradient = value_and_gradient(risk, Q)
+    at_zero, _ = value_and_gradient(risk, torch.zeros_like(Q))
     limit = LIMIT * torch.maximum(value, at_zero)
     diverged = ~(value.isfinite() & gradient.isfinite().all(dim=-1))
     path = []
     for t in range(steps[-1] + 1):
         if t > 0:
             trial = update(Q, gradient, t)
-            trial_value, trial_gradient = _value_and_gradient(risk, trial)
+            trial_value, trial_gradient = value_and_gradient(risk, trial)
             diverged = diverged | ~((trial_value <= limit) & trial_value.isfinite())
             frozen = diverged[..., None]
             Q, gradient = torch.where(frozen, Q, trial), torch.where(frozen, gradient, trial_gradient)
@@ -88,17 +90,12 @@ def largest_curvature(risk, Q, *, n_iter=50):
     From below; a few percent at the default, since the largest eigenvalues lie close together.
     """
     Q = Q.clone().requires_grad_()
-    _, gradient = _value_and_gradient(risk, Q)
+    _, gradient = value_and_gradient(risk, Q)
     direction = torch.randn(Q.shape, generator=torch.Generator().manual_seed(0), dtype=Q.dtype).to(Q.device)
     for _ in range(n_iter):
         direction = direction / direction.norm(dim=-1, keepdim=True)
         (direction,) = torch.autograd.grad((gradient * direction).sum(), Q, retain_graph=True)
     return direction.norm(dim=-1)
-
-
-def _value_and_gradient(risk, Q):
-    loss, in_fields = risk.loss(risk.fields(Q))
-    return loss + risk.lam / 2 * (Q * Q).sum(-1), risk.adjoint(in_fields) + risk.lam * Q
 
 
 def _gradient_descent(learning_rate):

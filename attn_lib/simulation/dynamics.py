@@ -11,7 +11,6 @@ each pass over its tokens.
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from numbers import Real
 from typing import NamedTuple
 
 import numpy as np
@@ -19,7 +18,7 @@ import torch
 from tqdm import tqdm
 
 from attn_lib.problems import PositionalSemantic
-from attn_lib.simulation._checks import is_integer, require
+from attn_lib.simulation._checks import DTYPES, check_hardware, check_seeds, check_size, is_integer, is_real, require
 from attn_lib.simulation.attention import gram_matrices, squared_error, student_attention
 from attn_lib.simulation.descent import OPTIMISERS, descend, largest_curvature
 from attn_lib.simulation.risk import AttentionRisk
@@ -27,7 +26,6 @@ from attn_lib.simulation.sampling import draw_sample, draw_target, generator
 
 __all__ = ["Descent", "Start", "train_by_descent"]
 
-DTYPES = {"float32": torch.float32, "float64": torch.float64}
 CACHED = 250_000  # entries of the tokens that are passed over at once on a CPU: what its cache holds
 
 
@@ -244,27 +242,18 @@ def _initial(starts, Q_star, seed):
     return [a + b * Q_star + c * rng.standard_normal(len(Q_star)) for a, b, c in starts]
 
 
-def _is_real(value):
-    return isinstance(value, Real) and not isinstance(value, bool) and bool(np.isfinite(value))
-
-
 def _check(problem, d, seeds, starts, n_steps, learning_rate, optimiser, record_every, n_test, device, dtype):
-    require(is_integer(d) and d >= 2, "d", d, "an integer >= 2")
-    require(round(problem.alpha * d) >= 1, "alpha", problem.alpha, f"large enough for round(alpha d) >= 1 at d = {d}")
-    seeds_ok = isinstance(seeds, list) and seeds and all(is_integer(k) and k >= 0 for k in seeds)
-    require(seeds_ok and len(set(seeds)) == len(seeds), "seeds", seeds, "distinct integers >= 0, not empty")
+    check_size(problem, d, round(problem.alpha * d) if is_integer(d) else 0)
+    check_seeds(seeds)
     starts_ok = (
         isinstance(starts, tuple)
         and starts
-        and all(isinstance(s, Start) and all(map(_is_real, s)) and any(s) for s in starts)
+        and all(isinstance(s, Start) and all(map(is_real, s)) and any(s) for s in starts)
     )
     require(starts_ok, "starts", starts, "one or more Start with finite coefficients that are not all zero")
     for name, value in (("n_steps", n_steps), ("record_every", record_every)):
         require(is_integer(value) and value >= 1, name, value, "an integer >= 1")
-    require(_is_real(learning_rate) and learning_rate > 0, "learning_rate", learning_rate, "a finite number > 0")
+    require(is_real(learning_rate) and learning_rate > 0, "learning_rate", learning_rate, "a finite number > 0")
     require(optimiser in tuple(OPTIMISERS), "optimiser", optimiser, f"one of {tuple(OPTIMISERS)}")
     require(is_integer(n_test) and n_test >= 2, "n_test", n_test, "an integer >= 2")
-    require(dtype in tuple(DTYPES), "dtype", dtype, f"one of {tuple(DTYPES)}")
-    gpus = ["cuda", *(f"cuda:{i}" for i in range(torch.cuda.device_count()))]
-    devices = ["cpu", *(gpus if torch.cuda.is_available() else [])]
-    require(device in devices, "device", device, f"one of {devices} on this machine")
+    check_hardware(device, dtype)

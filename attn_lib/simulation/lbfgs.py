@@ -15,7 +15,7 @@ from typing import NamedTuple, Protocol
 
 import torch
 
-__all__ = ["LinearFieldRisk", "Minimum", "minimise"]
+__all__ = ["LinearFieldRisk", "Minimum", "minimise", "value_and_gradient"]
 
 
 class LinearFieldRisk(Protocol):
@@ -88,6 +88,23 @@ def minimise(risk, Q, *, tolerance, max_iter, memory=10):
         n_iter += running
         running = running & (norm > tolerance) & (t > 0)
     return Minimum(Q, loss + risk.lam / 2 * _dot(Q, Q), norm, n_iter, norm <= tolerance)
+
+
+def value_and_gradient(risk, Q):
+    """F(Q) and its gradient, for every run.
+
+    Parameters
+    ----------
+    risk : LinearFieldRisk
+    Q : tensor (..., D)
+
+    Returns
+    -------
+    tuple of tensors
+        Shapes (...) and (..., D).
+    """
+    loss, in_fields = risk.loss(risk.fields(Q))
+    return loss + risk.lam / 2 * _dot(Q, Q), risk.adjoint(in_fields) + risk.lam * Q
 
 
 def _dot(a, b):

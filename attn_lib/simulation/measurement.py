@@ -3,6 +3,7 @@
 import numpy as np
 import torch
 
+from attn_lib.simulation.lbfgs import value_and_gradient
 from attn_lib.simulation.risk import AttentionRisk
 from attn_lib.simulation.sampling import draw_sample
 
@@ -51,6 +52,5 @@ def lowest_curvature(trained, *, step=1e-4):
 
 
 def _gradient(risk, points):
-    points = torch.as_tensor(points)[None]
-    _, in_fields = risk.loss(risk.fields(points))
-    return (risk.adjoint(in_fields) + risk.lam * points)[0].numpy()
+    _, gradient = value_and_gradient(risk, torch.as_tensor(points)[None])
+    return gradient[0].numpy()

@@ -22,7 +22,7 @@ from attn_lib.problems import PositionalSemantic
 from attn_lib.simulation._checks import is_integer, require
 from attn_lib.simulation.amp import train_by_amp
 from attn_lib.simulation.erm import train_positional_semantic
-from attn_lib.simulation.lbfgs import minimise
+from attn_lib.simulation.lbfgs import minimise, value_and_gradient
 from attn_lib.simulation.risk import AttentionRisk
 from attn_lib.simulation.sampling import draw_sample
 
@@ -135,18 +135,18 @@ def search_lower_minima(
         require(is_integer(value) and value >= 1, name, value, "an integer >= 1")
     trained = train_positional_semantic(problem, d=d, seeds=seeds, start=start, n_test=2, device="cpu")
     settings = SearchSettings(d, start, method, float(size), n_rounds, n_runs)
-    rows = [_search(problem, settings, *entry) for entry in zip(trained.seeds, trained.Q, trained.Q_star, strict=True)]
+    entries = zip(trained.seeds, trained.Q, trained.train_loss, trained.Q_star, strict=True)
+    rows = [_search(problem, settings, *entry) for entry in entries]
     columns = {name: np.array([row[name] for row in rows]) for name in rows[0]}
     return SearchedMinima(problem=problem, settings=settings, seeds=trained.seeds, **columns)
 
 
-def _search(problem, settings, seed, Q0, Q_star):
+def _search(problem, settings, seed, Q0, loss, Q_star):
     sample = draw_sample(problem, Q_star, n=round(problem.alpha * settings.d), seed=int(seed))
     risk = AttentionRisk([sample], problem.lam, device=torch.device("cpu"), dtype=torch.float64)
     rng = np.random.default_rng([int(seed), sum(map(ord, settings.method))])
     tolerance = _TOLERANCE * problem.lam * settings.d**0.5
-    Q = minimise(risk, torch.as_tensor(Q0)[None, None], tolerance=tolerance, max_iter=_MAX_ITER)
-    Q, history = Q.Q[0, 0].numpy(), [Q.value.item() / settings.d]
+    Q, history = Q0, [loss]
     for i in range(settings.n_rounds):
         starts = torch.as_tensor(_starts(problem, settings, risk, Q, int(seed), i, rng))
         found = minimise(risk, starts[None], tolerance=tolerance, max_iter=_MAX_ITER)
@@ -190,8 +190,7 @@ def _annealed(risk, Q, temperature, rng):
     Q = torch.as_tensor(Q)[None]
     for step in range(_STEPS):
         T = temperature * (1 - step / _STEPS) ** 2
-        _, in_fields = risk.loss(risk.fields(Q))
-        gradient = risk.adjoint(in_fields) + risk.lam * Q
+        _, gradient = value_and_gradient(risk, Q)
         noise = torch.as_tensor(rng.standard_normal(tuple(Q.shape)))
         Q = Q - _RATE * gradient + (2 * T * _RATE) ** 0.5 * noise
     return Q[0].numpy()

@@ -35,7 +35,7 @@ from scipy.stats import qmc
 from attn_lib import proximal
 from attn_lib.fixed_point import ConvergenceError
 from attn_lib.theory._checks import check_integer, check_number, check_overlaps
-from attn_lib.theory.cavity import Rule, cavity_averages
+from attn_lib.theory.cavity import Rule, cavity_averages, target_diagonal
 from attn_lib.theory.iteration import Overlaps, conjugates
 
 __all__ = ["Evolution", "Plateau", "evolve", "first_overlaps", "plateau"]
@@ -278,9 +278,7 @@ def _pair(problem, old, new, delta, uniform):
     rho, sigma = problem.rho, problem.sigma
     normal = ndtri(uniform)
     star = np.sqrt(rho) * normal[:2]
-    S11, S22 = proximal.attention_diagonal(*star)
-    (A11, _), (_, A22) = problem.A
-    T = (1 - problem.omega) * S11 + problem.omega * A11, (1 - problem.omega) * S22 + problem.omega * A22
+    T = target_diagonal(problem, *star)
     spreads = [np.sqrt(o.q - o.theta**2 / rho) for o in (old, new)]
     shared = rho * old.m * new.m + (_noise(problem, old) + _noise(problem, new) - delta) / 2
     c = np.clip(shared / (spreads[0] * spreads[1]), -1, 1)

@@ -28,7 +28,7 @@ from attn_lib.gaussian import gaussian_ball
 from attn_lib.proximal import attention_diagonal, loss
 from attn_lib.theory.prox_line import ProxLine
 
-__all__ = ["Averages", "Rule", "cavity_averages"]
+__all__ = ["Averages", "Rule", "cavity_averages", "target_diagonal"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,7 +123,20 @@ def _nodes(problem, overlaps, rule):
     return nodes[:, inside], (weight[:, None] * weight_u)[inside]
 
 
-def _target(problem, star_u, star_v):
+def target_diagonal(problem, star_u, star_v):
+    """Diagonal entries of the mixing matrix T of a target with rotated teacher fields.
+
+    Parameters
+    ----------
+    problem : PositionalSemantic
+    star_u, star_v : arrays, broadcast together
+        (h*_1 - h*_2)/sqrt 2 and (h*_1 + h*_2)/sqrt 2.
+
+    Returns
+    -------
+    tuple of arrays
+        (T11, T22).
+    """
     S11, S22 = attention_diagonal(star_u, star_v)
     (A11, _), (_, A22) = problem.A
     return (1 - problem.omega) * S11 + problem.omega * A11, (1 - problem.omega) * S22 + problem.omega * A22
@@ -134,7 +147,7 @@ def _fold_birth(problem, V, star_v, w_v, radius):
     strength = V * problem.sigma**2
 
     def excess(star_u):
-        T11, T22 = _target(problem, np.sqrt(problem.rho) * star_u, np.sqrt(problem.rho) * star_v[:, None])
+        T11, T22 = target_diagonal(problem, np.sqrt(problem.rho) * star_u, np.sqrt(problem.rho) * star_v[:, None])
         return strength * (T11 - T22) ** 2 / 4 + T11 + T22 - 1 - 1 / strength - w_v[:, None] ** 2 / 4
 
     grid = np.linspace(0, radius, 100)
@@ -154,7 +167,7 @@ def _block(problem, overlaps, rule, nodes, weight):
     sigma, rho = problem.sigma, problem.rho
     spread = np.sqrt(q - theta**2 / rho)
     star_u, star_v = np.sqrt(rho) * nodes[:2]
-    T11, T22 = _target(problem, star_u, star_v)
+    T11, T22 = target_diagonal(problem, star_u, star_v)
     mean_u = np.sqrt(2) * m + theta / rho * star_u
     w_v = theta / rho * star_v + spread * nodes[2]
 

@@ -25,7 +25,7 @@ import numpy as np
 from scipy.optimize import brentq
 
 from attn_lib.gaussian import gaussian_ball
-from attn_lib.proximal import attention_diagonal
+from attn_lib.theory.cavity import target_diagonal
 
 __all__ = ["EscapeRates", "escape_rates"]
 
@@ -85,8 +85,7 @@ def escape_rates(problem):
     alpha, rho = problem.alpha, problem.rho
     nodes, weight = gaussian_ball(0.1, 7.0, [True, False])  # W and h* B h* do not change under h* to -h*
     h = np.sqrt(rho) * nodes  # in rotated fields u = (h_1 - h_2)/sqrt 2, v = (h_1 + h_2)/sqrt 2
-    softmax, mixing = np.array(attention_diagonal(*h)), np.diag(problem.A)[:, None]
-    tau = (1 - problem.omega) * softmax + problem.omega * mixing - 0.5
+    tau = np.array(target_diagonal(problem, *h)) - 0.5
     mean, half = (tau[0] + tau[1]) / 2, (tau[0] - tau[1]) / 2
     W = np.array([[2 * mean, half], [half, np.zeros_like(half)]]).transpose(2, 0, 1)
 

@@ -22,7 +22,7 @@ from scipy.stats import norm, qmc
 
 from attn_lib.proximal import loss
 from attn_lib.theory._checks import check_integer
-from attn_lib.theory.cavity import _target
+from attn_lib.theory.cavity import target_diagonal
 from attn_lib.theory.prox_line import ProxLine
 
 __all__ = ["NestedAverages", "nested_averages", "shared_nodes"]
@@ -97,7 +97,7 @@ def _block(problem, overlaps, y, nodes, n_line):
     rho, sigma = problem.rho, problem.sigma
     spread, width = np.sqrt(q0 - theta**2 / rho), np.sqrt(q1 - q0)
     (star_u, star_v), zeta = np.sqrt(rho) * nodes[:2], nodes[2:]
-    T11, T22 = _target(problem, star_u, star_v)
+    T11, T22 = target_diagonal(problem, star_u, star_v)
     centre = np.sqrt(2) * m + theta / rho * star_u + spread * zeta[0]
     x, weight_v = hermegauss(_LINES)
     w_v = ((theta / rho * star_v + spread * zeta[1])[:, None] + width * x).ravel()

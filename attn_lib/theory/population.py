@@ -14,8 +14,9 @@ import numpy as np
 from scipy.optimize import minimize_scalar
 
 from attn_lib.gaussian import gaussian_ball
-from attn_lib.proximal import attention_diagonal, loss
+from attn_lib.proximal import loss
 from attn_lib.theory._checks import check_number
+from attn_lib.theory.cavity import target_diagonal
 
 __all__ = ["PopulationMinimum", "population_error", "population_minimum"]
 
@@ -64,11 +65,7 @@ def population_error(problem, *, kappa=0.0, m=0.0, b=0.0, step=0.5):
     if noisy:
         h = h + np.sqrt(problem.rho * (m**2 + b**2)) * nodes[2:]
         h[0] += np.sqrt(2) * m
-    T11, T22 = (
-        (1 - problem.omega) * S + problem.omega * a
-        for S, a in zip(attention_diagonal(*h_star), np.diagonal(problem.A), strict=True)
-    )
-    return float((weight * loss(*h, T11, T22, problem.sigma)).sum() / weight.sum())
+    return float((weight * loss(*h, *target_diagonal(problem, *h_star), problem.sigma)).sum() / weight.sum())
 
 
 class PopulationMinimum(NamedTuple):

@@ -16,7 +16,8 @@ import numpy as np
 from numpy.polynomial.hermite_e import hermegauss
 
 from attn_lib.fixed_point import ConvergenceError, anderson
-from attn_lib.proximal import attention_diagonal, loss, prox
+from attn_lib.proximal import loss, prox
+from attn_lib.theory.cavity import target_diagonal
 from attn_lib.theory.iteration import Hats, Overlaps, train_loss, updated
 
 __all__ = ["RecipeResult", "damped_steps", "gauss_hermite", "rule_fixed_point", "stroud_secrest"]
@@ -185,9 +186,7 @@ def _averages(problem, overlaps, nodes, weights):
     xi, eta, weight = np.repeat(nodes, n, axis=1), np.tile(nodes, n), np.outer(weights, weights).ravel()
     spread = np.sqrt(rho - theta**2 / q)
     w_u, w_v = _rotated(np.sqrt(q) * xi + m * np.array([[1], [-1]]))
-    S11, S22 = attention_diagonal(*_rotated(theta / np.sqrt(q) * xi + spread * eta))
-    T11 = (1 - problem.omega) * S11 + problem.omega * problem.A[0][0]
-    T22 = (1 - problem.omega) * S22 + problem.omega * problem.A[1][1]
+    T11, T22 = target_diagonal(problem, *_rotated(theta / np.sqrt(q) * xi + spread * eta))
     u, v, moreau = prox(w_u, w_v, T11, T22, V, problem.sigma)
     D = np.stack([u - w_u, v - w_v])
     xi, eta = np.stack(_rotated(xi)), np.stack(_rotated(eta))

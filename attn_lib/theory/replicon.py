@@ -25,7 +25,7 @@ import numpy as np
 
 from attn_lib.proximal import loss_derivatives, prox
 from attn_lib.theory._checks import check_number
-from attn_lib.theory.cavity import _nodes, _target
+from attn_lib.theory.cavity import _nodes, target_diagonal
 from attn_lib.theory.nested_cavity import nested_averages, shared_nodes
 from attn_lib.theory.prox_line import ProxLine
 
@@ -123,7 +123,7 @@ def _smooth(problem, overlaps, nodes):
     q, m, theta, V = overlaps
     rho, spread = problem.rho, np.sqrt(q - theta**2 / problem.rho)
     star_u, star_v = np.sqrt(rho) * nodes[:2]
-    T11, T22 = _target(problem, star_u, star_v)
+    T11, T22 = target_diagonal(problem, star_u, star_v)
     w_u, w_v = np.sqrt(2) * m + theta / rho * star_u + spread * nodes[2], theta / rho * star_v + spread * nodes[3]
     u, v, _ = prox(w_u, w_v, T11, T22, V, problem.sigma)
     _, _, l_uu, l_uv, l_vv = loss_derivatives(u, v, T11, T22, problem.sigma)
@@ -141,7 +141,7 @@ def _jump(problem, overlaps, rule, block=1500):
     total = 0.0
     for part in (slice(i, i + block) for i in range(0, weight.size, block)):
         star_u, star_v = np.sqrt(rho) * nodes[:2, part]
-        T11, T22 = _target(problem, star_u, star_v)
+        T11, T22 = target_diagonal(problem, star_u, star_v)
         mean_u = np.sqrt(2) * m + theta / rho * star_u
         lines = ProxLine(theta / rho * star_v + spread * nodes[2, part], T11, T22, V, problem.sigma)
         reach = rule.radius * spread
