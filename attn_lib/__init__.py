@@ -4,6 +4,7 @@ The rooms, in reading order:
 
 - :mod:`attn_lib.problems` - what is asked: frozen, validated parameters.
 - :mod:`attn_lib.gaussian`, :mod:`attn_lib.fixed_point`, :mod:`attn_lib.proximal` - numerics without physics.
+- :mod:`attn_lib.spectra` - laws of large random matrices and their free convolution with a semicircle.
 - :mod:`attn_lib.theory` - state evolution, learning curves and transitions in the limit d to infinity (numpy, scipy).
 - :mod:`attn_lib.simulation` - the same problems at finite d, trained on drawn data (torch, CPU or GPU).
 - :mod:`attn_lib.comparison` - joins the two: standard errors, z-scores, crossings, finite-size fits.

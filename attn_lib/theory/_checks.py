@@ -1,38 +1,6 @@
-"""Checks of arguments, shared by the files of this directory."""
+"""Checks of order parameters."""
 
-from numbers import Integral, Real
-
-import numpy as np
-
-
-def check_integer(name, value, low, high):
-    """Raise ValueError unless value is an integer in [low, high]; True and False are not.
-
-    Parameters
-    ----------
-    name : str
-    value : object
-    low, high : int
-    """
-    if not isinstance(value, Integral) or isinstance(value, bool) or not low <= value <= high:
-        raise ValueError(f"{name} = {value!r}: must be an integer in [{low}, {high}]")
-
-
-def check_number(name, value, allowed, is_allowed):
-    """Raise ValueError unless value is a finite number of which ``is_allowed`` is true.
-
-    Parameters
-    ----------
-    name : str
-    value : object
-    allowed : str
-        Completes "must be ...".
-    is_allowed
-        Function of a number.
-    """
-    is_number = isinstance(value, Real) and not isinstance(value, bool) and np.isfinite(float(value))
-    if not is_number or not is_allowed(value):
-        raise ValueError(f"{name} = {value!r}: must be {allowed}")
+from attn_lib._checks import check_number
 
 
 def check_overlaps(overlaps, rho):

@@ -33,8 +33,9 @@ from scipy.special import ndtri
 from scipy.stats import qmc
 
 from attn_lib import proximal
+from attn_lib._checks import check_integer, check_number
 from attn_lib.fixed_point import ConvergenceError
-from attn_lib.theory._checks import check_integer, check_number, check_overlaps
+from attn_lib.theory._checks import check_overlaps
 from attn_lib.theory.cavity import Rule, cavity_averages, target_diagonal
 from attn_lib.theory.iteration import Overlaps, conjugates
 

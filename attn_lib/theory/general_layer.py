@@ -37,7 +37,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from attn_lib.theory._checks import check_integer
+from attn_lib._checks import check_integer
 from attn_lib.theory.general_ansatz import Ansatz, Hats
 from attn_lib.theory.general_cavity import Nodes, Overlaps
 from attn_lib.theory.general_iteration import iterate

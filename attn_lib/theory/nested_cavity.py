@@ -20,8 +20,8 @@ import numpy as np
 from numpy.polynomial.hermite_e import hermegauss
 from scipy.stats import norm, qmc
 
+from attn_lib._checks import check_integer
 from attn_lib.proximal import loss
-from attn_lib.theory._checks import check_integer
 from attn_lib.theory.cavity import target_diagonal
 from attn_lib.theory.prox_line import ProxLine
 

@@ -13,9 +13,9 @@ from typing import NamedTuple
 import numpy as np
 from scipy.optimize import minimize_scalar
 
+from attn_lib._checks import check_number
 from attn_lib.gaussian import gaussian_ball
 from attn_lib.proximal import loss
-from attn_lib.theory._checks import check_number
 from attn_lib.theory.cavity import target_diagonal
 
 __all__ = ["PopulationMinimum", "population_error", "population_minimum"]

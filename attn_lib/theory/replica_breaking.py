@@ -31,8 +31,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from attn_lib._checks import check_integer, check_number
 from attn_lib.fixed_point import ConvergenceError, anderson
-from attn_lib.theory._checks import check_integer, check_number
 from attn_lib.theory.cavity import cavity_averages
 from attn_lib.theory.iteration import Overlaps
 from attn_lib.theory.nested_cavity import nested_averages, shared_nodes

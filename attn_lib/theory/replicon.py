@@ -23,8 +23,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from attn_lib._checks import check_number
 from attn_lib.proximal import loss_derivatives, prox
-from attn_lib.theory._checks import check_number
 from attn_lib.theory.cavity import _nodes, target_diagonal
 from attn_lib.theory.nested_cavity import nested_averages, shared_nodes
 from attn_lib.theory.prox_line import ProxLine

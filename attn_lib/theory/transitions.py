@@ -14,8 +14,8 @@ from typing import NamedTuple
 import numpy as np
 from scipy.optimize import brentq
 
+from attn_lib._checks import check_number
 from attn_lib.problems import PositionalSemantic
-from attn_lib.theory._checks import check_number
 from attn_lib.theory.branches import ALPHA_RANGE, BranchLimits, branch_limits, warm_solver
 from attn_lib.theory.positional_semantic import linear_baseline, solve
 

@@ -1,10 +1,10 @@
-"""Problems: frozen, validated parameters. Theory and simulation both start here, and share nothing else."""
+"""The problems of Part I (arXiv 2402.03902): position or meaning."""
 
-import math
 from dataclasses import dataclass
-from numbers import Integral, Real
 
 import numpy as np
+
+from attn_lib._checks import check_integer, check_number, nested_floats
 
 __all__ = ["GeneralAttention", "PositionalSemantic"]
 
@@ -60,8 +60,8 @@ class PositionalSemantic:
 
     def __post_init__(self):
         for name in ("alpha", "sigma", "lam"):
-            _check_real(name, getattr(self, name), "a finite number > 0", lambda v: v > 0)
-        _check_real("omega", self.omega, "a number in [0, 1]", lambda v: 0 <= v <= 1)
+            check_number(name, getattr(self, name), "a finite number > 0", lambda v: v > 0)
+        check_number("omega", self.omega, "a number in [0, 1]", lambda v: 0 <= v <= 1)
         object.__setattr__(self, "A", _row_stochastic(self.A, 2))
 
     @property
@@ -134,31 +134,29 @@ class GeneralAttention:
 
     def __post_init__(self):
         for name in ("alpha", "lam"):
-            _check_real(name, getattr(self, name), "a finite number > 0", lambda v: v > 0)
-        _check_real("omega", self.omega, "a number in [0, 1]", lambda v: 0 <= v <= 1)
+            check_number(name, getattr(self, name), "a finite number > 0", lambda v: v > 0)
+        check_number("omega", self.omega, "a number in [0, 1]", lambda v: 0 <= v <= 1)
         for name in ("rank", "teacher_rank"):
-            value = getattr(self, name)
-            if not isinstance(value, Integral) or isinstance(value, bool) or value < 1:
-                raise ValueError(f"{name} = {value!r}: must be an integer >= 1")
+            check_integer(name, getattr(self, name), 1)
         A = _row_stochastic(self.A)
         n, G = len(A), np.size(self.spectrum_weights)
         values = ((0.25,) * G,) * n if self.spectrum_values is None else self.spectrum_values
         simplex = (np.eye(n) - 1 / n) * n / (n - 1)
         checked = {
             "A": A,
-            "spectrum_weights": _array(
+            "spectrum_weights": nested_floats(
                 "spectrum_weights",
                 self.spectrum_weights,
                 "numbers > 0 of sum 1",
                 lambda w: w.ndim == 1 and w.size and (w > 0).all() and np.isclose(w.sum(), 1, rtol=0, atol=1e-12),
             ),
-            "spectrum_values": _array(
+            "spectrum_values": nested_floats(
                 "spectrum_values",
                 values,
                 f"{n} x {G} eigenvalues > 0, one row a token, one column a weight",
                 lambda v: v.shape == (n, G) and (v > 0).all(),
             ),
-            "positions": _array(
+            "positions": nested_floats(
                 "positions",
                 simplex if self.positions is None else self.positions,
                 f"a symmetric positive semidefinite {n} x {n} matrix of entries below 1e6",
@@ -195,15 +193,9 @@ class GeneralAttention:
         return tuple(float(np.dot(self.spectrum_weights, values)) for values in self.spectrum_values)
 
 
-def _check_real(name, value, allowed, is_allowed):
-    is_number = isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
-    if not is_number or not is_allowed(value):
-        raise ValueError(f"{name} = {value!r}: must be {allowed}")
-
-
 def _row_stochastic(A, n=None):
     size = f"{n} x {n}" if n else "L x L (L >= 2)"
-    return _array(
+    return nested_floats(
         "A",
         A,
         f"a {size} matrix of entries >= 0 whose rows sum to 1",
@@ -216,18 +208,3 @@ def _row_stochastic(A, n=None):
             and np.allclose(a.sum(axis=1), 1, rtol=0, atol=1e-12)
         ),
     )
-
-
-def _array(name, value, allowed, is_allowed):
-    """The value as nested tuples of floats, once it is found to be an array that is allowed."""
-    try:
-        array = np.array(value, dtype=float)
-    except (TypeError, ValueError):
-        array = np.full((), np.nan)
-    if not (np.isfinite(array).all() and is_allowed(array)):
-        raise ValueError(f"{name} = {value!r}: must be {allowed}")
-    return _nested_tuples(array.tolist())
-
-
-def _nested_tuples(value):
-    return tuple(map(_nested_tuples, value)) if isinstance(value, list) else value

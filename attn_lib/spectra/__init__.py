@@ -1,0 +1,4 @@
+"""Spectra of large random matrices: laws, their free convolution with a semicircle, what soft thresholding leaves.
+
+In reading order: :mod:`~attn_lib.spectra.laws`.
+"""
