@@ -5,7 +5,7 @@ import pytest
 
 from attn_lib.comparison import extrapolate
 from attn_lib.fixed_point import ConvergenceError, anderson
-from attn_lib.problems import GeneralAttention, PositionalSemantic
+from attn_lib.problems import FiniteRank, GeneralAttention, MarchenkoPastur, PositionalSemantic, PowerLaw, SingleHead
 from attn_lib.simulation.amp import train_by_amp
 from attn_lib.simulation.dynamics import Start, train_by_descent
 from attn_lib.simulation.erm import train_positional_semantic
@@ -50,6 +50,50 @@ def test_rejects_bad_fields_of_the_problem(field, value, message):
     fields = {"alpha": 1.0, "omega": 0.3, "A": LAYER.A, field: value}
     with pytest.raises(ValueError, match=message):
         GeneralAttention(**fields)
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "message"),
+    [
+        ("alpha", 0.0, "alpha = 0.0: must be a finite number > 0"),
+        ("alpha", "2", "alpha = '2': must be a finite number > 0"),
+        ("lam", 0.0, "lam = 0.0: must be a finite number > 0"),
+        ("lam", -1.0, "lam = -1.0: must be a finite number > 0"),
+        ("Delta", -0.1, "Delta = -0.1: must be a finite number >= 0"),
+        ("Delta", np.inf, "Delta = inf: must be a finite number >= 0"),
+        ("kappa", 0, "kappa = 0: must be a finite number > 0"),
+        ("kappa", True, "kappa = True: must be a finite number > 0"),
+        ("n_tokens", 1, "n_tokens = 1: must be an integer >= 2"),
+        ("n_tokens", 2.0, "n_tokens = 2.0: must be an integer >= 2"),
+        ("beta", 0.0, "beta = 0.0: must be a finite number > 0"),
+        ("beta0", -1.0, "beta0 = -1.0: must be a finite number > 0"),
+        ("target", 0.5, "target = 0.5: must be one of MarchenkoPastur, PowerLaw, FiniteRank"),
+        ("target", FiniteRank(eigenvalues=[0.0]), "target = FiniteRank.*with an eigenvalue > 0"),
+    ],
+)
+def test_rejects_bad_fields_of_a_single_head(field, value, message):
+    fields = {"alpha": 0.5, "lam": 0.01, "Delta": 0.5, "kappa": 1.0, "target": MarchenkoPastur(kappa0=0.5)}
+    SingleHead(**fields)
+    with pytest.raises(ValueError, match=message):
+        SingleHead(**{**fields, field: value})
+
+
+@pytest.mark.parametrize(
+    ("law", "fields", "message"),
+    [
+        (MarchenkoPastur, {"kappa0": 0.0}, "kappa0 = 0.0: must be a finite number > 0"),
+        (MarchenkoPastur, {"kappa0": np.nan}, "kappa0 = nan: must be a finite number > 0"),
+        (PowerLaw, {"gamma": 0.5, "d": 100}, "gamma = 0.5: must be a finite number > 1/2"),
+        (PowerLaw, {"gamma": 1.0, "d": 0}, "d = 0: must be an integer >= 1"),
+        (FiniteRank, {"eigenvalues": []}, "eigenvalues = .*at least one"),
+        (FiniteRank, {"eigenvalues": [1.0, -0.1]}, "eigenvalues = .*numbers >= 0"),
+        (FiniteRank, {"eigenvalues": 3.0}, "eigenvalues = 3.0: must be a sequence"),
+        (FiniteRank, {"eigenvalues": [3.0, 1.0], "d": 1}, "d = 1: must be an integer >= 2"),
+    ],
+)
+def test_rejects_bad_targets(law, fields, message):
+    with pytest.raises(ValueError, match=message):
+        law(**fields)
 
 
 @pytest.fixture(scope="module")
