@@ -8,7 +8,7 @@ from attn_lib.simulation.lbfgs import _line_search, minimise
 ROUNDING = {"rtol": 1e-10, "atol": 1e-12}  # double precision; entries are of order 1
 
 
-class FieldRisk:
+class LinearFields:
     """Risk of N fields X Q; counts the products with X and its transpose."""
 
     lam = 0.1
@@ -24,7 +24,10 @@ class FieldRisk:
         self.n_fields += 1
         return (self.X @ Q[..., None])[..., 0]
 
-    def adjoint(self, g):
+    def steps(self, Q, D):
+        return (self.fields(D),)
+
+    def adjoint(self, g, Q):
         self.n_adjoint += 1
         return (g[..., None, :] @ self.X)[..., 0, :]
 
@@ -34,15 +37,33 @@ class FieldRisk:
         return alone
 
 
-class LeastSquares(FieldRisk):
+class LeastSquares(LinearFields):
     def loss(self, h):
         return ((h - self.y) ** 2).sum(-1) / 2, h - self.y
 
 
-class PhaseRetrieval(FieldRisk):
+class PhaseRetrieval(LinearFields):
     def loss(self, h):
         excess = h**2 - self.y**2
         return (excess**2).sum(-1) / 4, excess * h
+
+
+class QuadraticPhaseRetrieval(PhaseRetrieval):
+    """The same risk with the squares (X Q)^2 as its fields."""
+
+    def fields(self, Q):
+        return super().fields(Q) ** 2
+
+    def steps(self, Q, D):
+        XQ, XD = LinearFields.fields(self, Q), LinearFields.fields(self, D)
+        return 2 * XQ * XD, XD**2
+
+    def adjoint(self, g, Q):
+        return super().adjoint(2 * g * LinearFields.fields(self, Q), Q)
+
+    def loss(self, h):
+        excess = h - self.y**2
+        return (excess**2).sum(-1) / 4, excess / 2
 
 
 def test_closed_form_least_squares():
@@ -62,6 +83,17 @@ def test_identity_one_product_with_X_and_one_with_its_transpose_per_iteration():
     assert risk.n_fields == risk.n_adjoint == found.n_iter + 1
 
 
+def test_identity_quadratic_fields_follow_the_path_of_linear_ones():
+    linear, quadratic = PhaseRetrieval(3), QuadraticPhaseRetrieval(3)
+    for n_iter in (1, 5, 20):
+        a, b = (minimise(risk, risk.start, tolerance=1e-9, max_iter=n_iter) for risk in (linear, quadratic))
+        # the same numbers up to rounding, which grows along the path
+        torch.testing.assert_close(a.Q, b.Q, rtol=1e-9, atol=1e-9)
+    a, b = (minimise(risk, risk.start, tolerance=1e-9, max_iter=500) for risk in (linear, quadratic))
+    assert a.converged.all() and b.converged.all()
+    torch.testing.assert_close(a.value, b.value, **ROUNDING)
+
+
 def test_identity_a_run_does_not_depend_on_its_batch():
     risk = PhaseRetrieval(4)
     together = minimise(risk, risk.start, tolerance=1e-8, max_iter=500)
@@ -74,9 +106,10 @@ def test_identity_a_run_does_not_depend_on_its_batch():
         torch.testing.assert_close(alone.Q, together.Q[i], rtol=1e-8, atol=1e-8)
 
 
+@pytest.mark.parametrize("kind", [PhaseRetrieval, QuadraticPhaseRetrieval])
 @pytest.mark.parametrize("length", [1e-3, 1.0, 1e3])
-def test_identity_line_search_satisfies_strong_wolfe_on_the_line(length):
-    risk = PhaseRetrieval(5)
+def test_identity_line_search_satisfies_strong_wolfe_on_the_line(length, kind):
+    risk = kind(5)
 
     def on_line(t):
         Q = risk.start + t[..., None] * D
@@ -84,8 +117,8 @@ def test_identity_line_search_satisfies_strong_wolfe_on_the_line(length):
 
     h = risk.fields(risk.start)
     loss, g = risk.loss(h)
-    D = -length * (risk.adjoint(g) + risk.lam * risk.start)
-    t, loss_t, _ = _line_search(risk, risk.start, D, h, risk.fields(D), loss, g)
+    D = -length * (risk.adjoint(g, risk.start) + risk.lam * risk.start)
+    t, loss_t, _ = _line_search(risk, risk.start, D, h, risk.steps(risk.start, D), loss, g)
     zero, eps = torch.zeros_like(t), 1e-5 * t
     slope_0 = (on_line(eps) - on_line(-eps)) / (2 * eps)  # central differences: relative error of order 1e-8
     slope_t = (on_line(t + eps) - on_line(t - eps)) / (2 * eps)

@@ -183,8 +183,12 @@ class GeneralRisk:
         """h_l = Q^T (x_l + p_l)/sqrt(d); (run, d r) to (run, n L r)."""
         return torch.einsum("nd,adr->anr", self.tokens, Q.unflatten(-1, self.shape)).flatten(1)
 
-    def adjoint(self, g):
-        """The transpose of fields; (run, n L r) to (run, d r)."""
+    def steps(self, Q, D):
+        """Fields are linear in Q: (h(D),), whatever Q."""
+        return (self.fields(D),)
+
+    def adjoint(self, g, Q=None):
+        """The transpose of fields, whatever Q; (run, n L r) to (run, d r)."""
         g = g.unflatten(-1, (-1, self.shape[1]))
         return torch.einsum("nd,anr->adr", self.tokens, g).flatten(1)
 

@@ -1,33 +1,36 @@
-r"""Batched L-BFGS for ridge-penalised risks of linear fields,
+r"""Batched L-BFGS for ridge-penalised risks of fields that are linear or quadratic in the parameters,
 
-.. math:: F(Q) = \mathrm{loss}(h) + (\lambda/2)|Q|^2, \qquad h = X Q \ \text{linear in } Q.
+.. math:: F(Q) = \mathrm{loss}(h(Q)) + (\lambda/2)|Q|^2, \qquad h(Q+tD) = h(Q) + t\,h_1 + t^2 h_2.
 
 Each run of the batch has its own step length, its own curvature history and its own stopping; a stopped run
 is frozen while the others go on. (``torch.optim.LBFGS`` sees a batch as one long vector: one step length, one
 stopping.)
 
-Because fields are linear, h(Q + t D) = h(Q) + t h(D): an iteration costs one product with X, for h(D), and
-one with its transpose, for the new gradient. The line search in between works on fields alone, so it can
-afford to be accurate.
+Along a direction D the fields are a polynomial in t, so an iteration costs the products with the data that give its
+coefficients (for linear fields h = X Q a single one, h_1 = X D) and one with the transpose, for the new gradient. The
+line search in between works on fields alone, so it can afford to be accurate.
 """
 
 from typing import NamedTuple, Protocol
 
 import torch
 
-__all__ = ["LinearFieldRisk", "Minimum", "minimise", "value_and_gradient"]
+__all__ = ["FieldRisk", "Minimum", "minimise", "value_and_gradient"]
 
 
-class LinearFieldRisk(Protocol):
+class FieldRisk(Protocol):
     """What :func:`minimise` asks of a batch of risks. Q is (..., D), fields are (..., N)."""
 
     lam: float
 
     def fields(self, Q):
-        """Fields h = X Q, shape (..., N)."""
+        """Fields h(Q), shape (..., N)."""
 
-    def adjoint(self, g):
-        """Transposed product X^T g, shape (..., D)."""
+    def steps(self, Q, D):
+        """The coefficients of t, and of t^2 unless fields are linear, in h(Q + t D): a tuple of one or two (..., N)."""
+
+    def adjoint(self, g, Q):
+        """Gradient in Q of the scalar product of h(Q) with g, shape (..., D); X^T g for linear fields h = X Q."""
 
     def loss(self, h):
         """Loss without the ridge penalty, shape (...), and its gradient in the fields, (..., N)."""
@@ -48,7 +51,7 @@ def minimise(risk, Q, *, tolerance, max_iter, memory=10):
 
     Parameters
     ----------
-    risk : LinearFieldRisk
+    risk : FieldRisk
     Q : tensor (..., D)
         Start of every run.
     tolerance : float
@@ -69,7 +72,7 @@ def minimise(risk, Q, *, tolerance, max_iter, memory=10):
     """
     h = risk.fields(Q)
     loss, loss_gradient = risk.loss(h)
-    gradient = risk.adjoint(loss_gradient) + risk.lam * Q
+    gradient = risk.adjoint(loss_gradient, Q) + risk.lam * Q
     norm = gradient.norm(dim=-1)
     running = norm > tolerance
     n_iter = torch.zeros_like(norm, dtype=torch.int64)
@@ -78,11 +81,11 @@ def minimise(risk, Q, *, tolerance, max_iter, memory=10):
         if not running.any():
             break
         direction = torch.where(running[..., None], -_inverse_hessian(history, gradient), 0)
-        field_step = risk.fields(direction)
-        t, loss, loss_gradient = _line_search(risk, Q, direction, h, field_step, loss, loss_gradient)
+        steps = risk.steps(Q, direction)
+        t, loss, loss_gradient = _line_search(risk, Q, direction, h, steps, loss, loss_gradient)
         step = t[..., None] * direction
-        Q, h = Q + step, h + t[..., None] * field_step
-        previous, gradient = gradient, risk.adjoint(loss_gradient) + risk.lam * Q
+        Q, h = Q + step, _fields_at(t, h, steps)
+        previous, gradient = gradient, risk.adjoint(loss_gradient, Q) + risk.lam * Q
         history = [*history, (step, gradient - previous)][-memory:]
         norm = gradient.norm(dim=-1)
         n_iter += running
@@ -95,7 +98,7 @@ def value_and_gradient(risk, Q):
 
     Parameters
     ----------
-    risk : LinearFieldRisk
+    risk : FieldRisk
     Q : tensor (..., D)
 
     Returns
@@ -104,11 +107,21 @@ def value_and_gradient(risk, Q):
         Shapes (...) and (..., D).
     """
     loss, in_fields = risk.loss(risk.fields(Q))
-    return loss + risk.lam / 2 * _dot(Q, Q), risk.adjoint(in_fields) + risk.lam * Q
+    return loss + risk.lam / 2 * _dot(Q, Q), risk.adjoint(in_fields, Q) + risk.lam * Q
 
 
 def _dot(a, b):
     return (a * b).sum(-1)
+
+
+def _fields_at(t, h, steps):
+    """h + t h_1 + t^2 h_2."""
+    return h + sum(t[..., None] ** k * h_k for k, h_k in enumerate(steps, 1))
+
+
+def _velocity(t, steps):
+    """Derivative of the fields in t."""
+    return sum(k * t[..., None] ** (k - 1) * h_k for k, h_k in enumerate(steps, 1))
 
 
 def _inverse_hessian(history, gradient):
@@ -130,26 +143,26 @@ def _inverse_hessian(history, gradient):
     return direction
 
 
-def _line_search(risk, Q, D, h, k, loss, loss_gradient, *, c1=1e-4, c2=0.5, max_trials=40):
-    """Step t > 0 with the strong Wolfe conditions, by bracketing; products with X are not needed.
+def _line_search(risk, Q, D, h, steps, loss, loss_gradient, *, c1=1e-4, c2=0.5, max_trials=40):
+    """Step t > 0 with the strong Wolfe conditions, by bracketing; no products with the data.
 
     The bracket (low, high) keeps two facts: at low the decrease is sufficient and the slope negative; at high
     one of them fails. A strong Wolfe point therefore always lies inside. Trials are secant steps on the
     slope, kept away from the ends. Returns t (0 if no such point was found, or if D is null), and the loss
-    and its gradient in the fields at h + t k.
+    and its gradient in the fields at t.
     """
     QD, DD, QQ = _dot(Q, D), _dot(D, D), _dot(Q, Q)
     value0 = loss + risk.lam / 2 * QQ
-    slope0 = _dot(loss_gradient, k) + risk.lam * QD
+    slope0 = _dot(loss_gradient, steps[0]) + risk.lam * QD
     rounding = 4 * torch.finfo(h.dtype).eps * value0.abs()
     low, high = torch.zeros_like(slope0), torch.full_like(slope0, torch.inf)
     slope_low, slope_high = slope0, torch.full_like(slope0, torch.nan)
     done = slope0 >= 0
     t = torch.where(done, 0.0, torch.ones_like(slope0))
     for _ in range(max_trials):
-        loss, loss_gradient = risk.loss(h + t[..., None] * k)
+        loss, loss_gradient = risk.loss(_fields_at(t, h, steps))
         value = loss + risk.lam / 2 * (QQ + 2 * t * QD + t**2 * DD)
-        slope = _dot(loss_gradient, k) + risk.lam * (QD + t * DD)
+        slope = _dot(loss_gradient, _velocity(t, steps)) + risk.lam * (QD + t * DD)
         sufficient = value <= value0 + c1 * t * slope0 + rounding
         done = done | (sufficient & (slope.abs() <= -c2 * slope0))
         if done.all():
@@ -165,5 +178,5 @@ def _line_search(risk, Q, D, h, k, loss, loss_gradient, *, c1=1e-4, c2=0.5, max_
         t = torch.where(done, t, trial)
     if not done.all():
         t = torch.where(done, t, 0)
-        loss, loss_gradient = risk.loss(h + t[..., None] * k)
+        loss, loss_gradient = risk.loss(_fields_at(t, h, steps))
     return t, loss, loss_gradient

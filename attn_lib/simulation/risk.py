@@ -49,8 +49,12 @@ class AttentionRisk:
         """h_l = x_l.Q/sqrt(d) + s_l 1_d.Q/d; (set, run, d) to (set, run, 2n)."""
         return (self.tokens @ Q.mT).mT * self.x_scale + Q.sum(-1, keepdim=True) * self.p
 
-    def adjoint(self, g):
-        """The transpose of fields; (set, run, 2n) to (set, run, d)."""
+    def steps(self, Q, D):
+        """Fields are linear in Q: (h(D),), whatever Q."""
+        return (self.fields(D),)
+
+    def adjoint(self, g, Q=None):
+        """The transpose of fields, whatever Q; (set, run, 2n) to (set, run, d)."""
         return (g @ self.tokens) * self.x_scale + (g @ self.p)[..., None]
 
     def loss(self, h):
