@@ -1,0 +1,125 @@
+r"""The prior side of full-rank attention: the spectrum of the target, shifted noise and a soft threshold.
+
+At its fixed point the trained :math:`S = WW^\top/\sqrt{pd}` is distributed as
+:math:`\eta\,\mathrm{ReLU}(S_0+\delta Z-\epsilon)`, Z a GOE matrix with :math:`\mathrm{tr}\,Z^2=1`, where
+:math:`\mathrm{tr}=\mathrm{Tr}/d` and
+
+.. math::
+
+    \eta = \frac{\hat m}{\hat\Sigma}, \qquad \delta = \frac{\sqrt{\hat q}}{\hat m}, \qquad
+    \epsilon = \frac{2\sqrt\kappa\lambda}{\hat m}.
+
+With the tails :math:`J_1=\int_\epsilon(x-\epsilon)\mu_\delta`, :math:`J=\int_\epsilon(x-\epsilon)^2\mu_\delta` of the
+law :math:`\mu_\delta` of :math:`S_0+\delta Z` the potential is
+
+.. math::
+
+    \Phi = \tfrac14(\hat q\Sigma + 2\hat m m - \hat\Sigma q) - \frac{\hat m^2}{4\hat\Sigma} J(\delta, \epsilon)
+    + \alpha M(m, q, \Sigma),
+
+and its derivatives in the conjugates give m, q and Sigma.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from attn_lib.spectra.free_convolution import FreeConvolution
+
+__all__ = ["Hats", "Overlaps", "Prior", "potential", "prior"]
+
+
+class Overlaps(NamedTuple):
+    """Order parameters: m = tr S S0, q = tr S^2, response Sigma, all >= 0; tr = Tr/d."""
+
+    m: float
+    q: float
+    Sigma: float
+
+
+class Hats(NamedTuple):
+    """Conjugate order parameters."""
+
+    m_hat: float
+    q_hat: float
+    Sigma_hat: float
+
+
+class Prior(NamedTuple):
+    """What the prior makes of the conjugates: scale eta, noise delta, threshold epsilon, overlaps and tail integrals."""
+
+    eta: float
+    delta: float
+    epsilon: float
+    overlaps: Overlaps
+    tail: object
+
+
+def prior(problem, hats):
+    r"""Overlaps at given conjugates.
+
+    .. math::
+
+        q = \eta^2 J, \qquad m = \eta\big(J + \epsilon J_1 - \tfrac\delta2\partial_\delta J\big), \qquad
+        \Sigma = \frac{\partial_\delta J}{2\delta\hat\Sigma}
+
+    Parameters
+    ----------
+    problem : SingleHead
+    hats : Hats
+        All > 0.
+
+    Returns
+    -------
+    Prior
+        All three overlaps are 0 when no eigenvalue of S0 + delta Z exceeds epsilon.
+
+    Raises
+    ------
+    FloatingPointError
+        A conjugate that is not a positive number.
+
+    Accuracy
+    --------
+    That of :class:`~attn_lib.spectra.free_convolution.FreeConvolution`.
+
+    Source
+    ------
+    arXiv 2509.24914, fixed-point equations; derived from the potential above.
+    """
+    if not (np.isfinite(hats).all() and min(hats) > 0):
+        raise FloatingPointError(f"conjugates must be positive: {hats}")
+    m_hat, q_hat, Sigma_hat = map(float, hats)
+    eta, delta, epsilon = m_hat / Sigma_hat, q_hat**0.5 / m_hat, 2 * problem.nuclear_penalty / m_hat
+    tail = FreeConvolution(problem.target, delta).tail(epsilon)
+    overlaps = Overlaps(
+        m=eta * (tail.J + epsilon * tail.J1 - delta / 2 * tail.d1J),
+        q=eta**2 * tail.J,
+        Sigma=tail.d1J / (2 * delta * Sigma_hat),
+    )
+    return Prior(eta, delta, epsilon, overlaps, tail)
+
+
+def potential(problem, overlaps, hats, moreau):
+    r"""The replica-symmetric potential Phi at any overlaps and conjugates.
+
+    Parameters
+    ----------
+    problem : SingleHead
+    overlaps : Overlaps
+    hats : Hats
+        All > 0.
+    moreau : float
+        The average M of the channel at these overlaps (:attr:`~attn_lib.theory.attention_channel.Averages.loss` plus
+        half of Sigma times ``g_g``).
+
+    Returns
+    -------
+    float
+        At the fixed point the minimum of the empirical risk divided by d^2.
+    """
+    m, q, Sigma = overlaps
+    m_hat, q_hat, Sigma_hat = hats
+    J = prior(problem, hats).tail.J
+    conjugation = (q_hat * Sigma + 2 * m_hat * m - Sigma_hat * q) / 4
+    return conjugation - m_hat**2 / (4 * Sigma_hat) * J + problem.alpha * moreau
