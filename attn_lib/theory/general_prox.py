@@ -15,7 +15,7 @@ samples ("nodes") on their last axis, which keeps the inner loops long.
 
 import numpy as np
 
-__all__ = ["attention", "loss", "loss_derivatives", "moreau_objective", "descend", "wells"]
+__all__ = ["attention", "loss", "loss_derivatives", "moreau_objective", "descend", "wells", "solve_by_pivots"]
 
 
 def attention(z):
@@ -151,7 +151,7 @@ def descend(z, w, T, V_inverse, tau, tol=1e-9, max_iter=300):
         gradient, hessian = loss_derivatives(x, Tx, tau)
         gradient += np.einsum("lij,ljn->lin", V_inverse, x - wx)
         hessian[tokens, :, tokens] += V_inverse[..., None]
-        step = -_solve_by_pivots(hessian.reshape(L * r, L * r, -1), gradient.reshape(L * r, -1)).reshape(x.shape)
+        step = -solve_by_pivots(hessian.reshape(L * r, L * r, -1), gradient.reshape(L * r, -1)).reshape(x.shape)
         length = np.sqrt((step**2).sum(axis=(0, 1)))
         slope = (gradient * step).sum(axis=(0, 1))
         scale = np.minimum(1.0, 1.0 / np.maximum(length, 1e-300))
@@ -199,8 +199,28 @@ def wells(starts, w, T, V_inverse, tau, keep):
     return np.take_along_axis(found, order[:, None, None], axis=0), values[0]
 
 
-def _solve_by_pivots(matrix, vector):
-    """Solve for symmetric matrices (n, n, N) after L D L^T elimination with every pivot replaced by its modulus."""
+def solve_by_pivots(matrix, vector):
+    """Solve symmetric linear systems after L D L^T elimination with every pivot replaced by its modulus.
+
+    For a positive definite matrix this is the solution; otherwise, with a gradient on the right, minus the result is
+    still a direction of descent.
+
+    Parameters
+    ----------
+    matrix : array, shape (n, n, N)
+        N symmetric matrices.
+    vector : array, shape (n, N)
+
+    Returns
+    -------
+    array, shape (n, N)
+
+    Examples
+    --------
+    >>> matrix = np.array([[2.0, 1.0], [1.0, 3.0]])
+    >>> solve_by_pivots(matrix[:, :, None], np.array([[3.0], [4.0]])).round(12).ravel()
+    array([1., 1.])
+    """
     matrix, x = matrix.copy(), vector.copy()
     n = len(x)
     floor = 1e-10 * np.abs(np.einsum("iin->in", matrix)).max(axis=0)
