@@ -4,13 +4,13 @@ A law enters the theory through its resolvent, off the support,
 
 .. math:: G(w) = \int \frac{\mu(ds)}{w-s},
 
-so this is what every law gives, with its derivative. A law of positive eigenvalues can be the target of a
-:class:`~attn_lib.problems.SingleHead`.
+so this is what every law gives, with its derivative and its integral, the logarithmic potential. A law of
+eigenvalues that are not negative can be the target of a :class:`~attn_lib.problems.SingleHead`.
 """
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from attn_lib._checks import check_integer, check_number, nested_floats
 __all__ = ["FiniteRank", "MarchenkoPastur", "PowerLaw", "Semicircle", "SpectralLaw"]
 
 
+@runtime_checkable
 class SpectralLaw(Protocol):
     """What a free convolution asks of a law.
 
@@ -30,7 +31,19 @@ class SpectralLaw(Protocol):
         The smallest interval that holds all of the law.
     rank : float
         Fraction of eigenvalues that are not zero.
+    support : array, shape (n, 3)
+        Intervals (lower, upper, mass) that hold the law, ascending, disjoint; lower = upper for an atom.
     """
+
+    mean: float
+    second_moment: float
+    lower: float
+    upper: float
+    rank: float
+    support: np.ndarray
+
+    def log_potential(self, w):
+        """E log(w - s), the integral of G, in the upper half plane and at real w above the law."""
 
     def resolvent(self, w):
         """G(w), analytic off the support; array of complex w to an array of the same shape."""
@@ -66,6 +79,12 @@ class Semicircle:
     lower = property(lambda self: -2 * self.variance**0.5, doc="Lower edge.")
     upper = property(lambda self: 2 * self.variance**0.5, doc="Upper edge.")
     rank = property(lambda self: 1.0, doc="1: no eigenvalue is zero.")
+    support = property(lambda self: np.array([[self.lower, self.upper, 1.0]]), doc="One interval.")
+
+    def log_potential(self, w):
+        """E log(w - s), from w = 1/G + v G."""
+        G = self.resolvent(w)
+        return self.variance * G**2 / 2 - np.log(G)
 
     def resolvent(self, w):
         """G(w)."""
@@ -120,6 +139,17 @@ class MarchenkoPastur:
         root = self.kappa0**0.5
         return (1 - root) ** 2 / root, (1 + root) ** 2 / root
 
+    @property
+    def support(self):
+        """The atom at 0, if any, and the bulk."""
+        intervals = [[*self.bulk, self.rank]]
+        return np.array([[0.0, 0.0, 1 - self.kappa0], *intervals] if self.kappa0 < 1 else intervals)
+
+    def log_potential(self, w):
+        """E log(w - s), from w = 1/G + sqrt(k0)/(1 - G/sqrt(k0))."""
+        G = self.resolvent(w)
+        return w * G - 1 - np.log(G) + self.kappa0 * np.log(1 - G / self.kappa0**0.5)
+
     def resolvent(self, w):
         """G(w); of two equal forms the one without cancellation."""
         root = self.kappa0**0.5
@@ -146,6 +176,17 @@ class _FiniteList:
         """Different eigenvalues, ascending, and the fraction of the list that each makes up."""
         values, counts = np.unique(self.spectrum, return_counts=True)
         return values, counts / len(self.spectrum)
+
+    @property
+    def support(self):
+        """One atom for each different eigenvalue."""
+        values, weights = self.atoms
+        return np.column_stack([values, values, weights])
+
+    def log_potential(self, w):
+        """E log(w - s)."""
+        values, weights = self.atoms
+        return np.log(np.asarray(w, dtype=complex)[..., None] - values) @ weights
 
     def resolvent(self, w):
         """G(w)."""
