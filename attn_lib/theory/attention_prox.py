@@ -1,0 +1,148 @@
+r"""The proximal operator of the attention loss of two tokens.
+
+The rows of the softmax of a symmetric 2 x 2 field z depend only on :math:`u=z_{11}-z_{12}` and
+:math:`v=z_{22}-z_{12}`, whose covariance is C = ((3, 1), (1, 3)) times that of an off-diagonal entry. With the logistic
+function s and the attention :math:`t=s(\beta_0u_0)` of the target,
+
+.. math::
+
+    \ell(u, v) = 2(s(\beta u)-t_u)^2 + 2(s(\beta v)-t_v)^2, \qquad
+    \mathrm{prox}(\omega) = \arg\min_{w=(u,v)} \Sigma\ell(w) + \tfrac12(w-\omega)^\top C^{-1}(w-\omega).
+
+The loss is flat far from its minimum, so that for large :math:`\Sigma` each row may have two wells: one near the
+cavity field, one near the target's field.
+"""
+
+import numpy as np
+from scipy.special import expit, logit
+
+__all__ = ["descend", "lowest", "loss_terms"]
+
+_LONGEST = 1.5  # of a Newton step, in units of 1/beta: shorter than a well of the logistic function is wide
+
+
+def loss_terms(z, target, beta):
+    r"""Loss of each row with its derivatives.
+
+    .. math:: f = 2(s(\beta u)-t)^2, \qquad f' = 4(s-t)s', \qquad f'' = 4s'^2 + 4(s-t)s''
+
+    Parameters
+    ----------
+    z, target : arrays, shape (2, N)
+        Fields (u, v) and the target's attention (t_u, t_v).
+    beta : float
+
+    Returns
+    -------
+    f, g, h, slope : arrays, shape (2, N)
+        The rows' losses, first and second derivatives, and the derivative s' of s(beta u) in u.
+    """
+    s = expit(beta * z)
+    deviation, slope = s - target, beta * s * (1 - s)
+    return 2 * deviation**2, 4 * deviation * slope, 4 * slope * (slope + beta * deviation * (1 - 2 * s)), slope
+
+
+def descend(z, omega, target, beta, Sigma, tol=1e-7, max_iter=200):
+    r"""The minimum of the prox objective that Newton's method reaches downhill from z.
+
+    Steps are Newton's, with the Hessian's eigenvalues made positive where the objective is not convex, never longer
+    than a well is wide, and halved until the objective falls.
+
+    Parameters
+    ----------
+    z, omega, target : arrays, shape (2, N)
+    beta, Sigma : float
+    tol : float
+        Ends when a full Newton step is shorter; the error left is of the order of its square.
+    max_iter : int
+
+    Returns
+    -------
+    z : array, shape (2, N)
+    value : array, shape (N,)
+        The objective.
+
+    Raises
+    ------
+    FloatingPointError
+        Points that have not converged.
+    """
+    z, index = z.copy(), np.arange(z.shape[1])
+    value = np.empty(z.shape[1])
+    x = z
+    height, step, is_newton = _newton(x, omega, target, beta, Sigma)
+    value[:] = height
+    for _ in range(max_iter):
+        trial = x + step
+        new_height, new_step, new_is_newton = _newton(trial, omega, target, beta, Sigma)
+        falls = new_height <= height + 1e-14 * (1 + height)
+        done = falls & is_newton & (np.abs(step).max(axis=0) < tol)
+        x = np.where(falls, trial, x)
+        height = np.where(falls, new_height, height)
+        step, is_newton = np.where(falls, new_step, step / 2), falls & new_is_newton
+        finished = index[done]
+        z[:, finished], value[finished] = x[:, done], height[done]
+        left = ~done
+        if not left.any():
+            return z, value
+        index, x, height, step, is_newton, omega, target = (
+            a[..., left] for a in (index, x, height, step, is_newton, omega, target)
+        )
+    raise FloatingPointError(f"{index.size} proximal operators have not converged: Sigma = {Sigma:.3g}")
+
+
+def lowest(omega, target, beta, Sigma, starts=()):
+    """The global minimum of the prox objective.
+
+    Each row starts in either of its possible wells; from the four combinations, and from further starts if given, the
+    lowest minimum is taken. Where the objective is convex one start is enough.
+
+    Parameters
+    ----------
+    omega, target : arrays, shape (2, N)
+    beta, Sigma : float
+    starts : sequence of arrays, shape (2, N)
+
+    Returns
+    -------
+    array, shape (2, N)
+    """
+    if 4 * Sigma * beta**2 * _LEAST_CURVATURE > -1:
+        return descend(starts[0] if len(starts) else omega, omega, target, beta, Sigma)[0]
+    # far out the loss is flat: the well of a distant target begins where the logistic function has its bend
+    goal, far = logit(np.clip(target, 1e-15, 1 - 1e-15)) / beta, 3 / beta
+    move = np.sign(goal) * np.minimum(np.abs(goal), np.maximum(far, np.sign(goal) * omega))
+    follow = omega + (move - omega)[::-1] / 3
+    starts = [*starts, omega, move, np.stack([move[0], follow[1]]), np.stack([follow[0], move[1]])]
+    best, least = descend(starts[0], omega, target, beta, Sigma)
+    for start in starts[1:]:
+        z, value = descend(start, omega, target, beta, Sigma)
+        better = value < least - 1e-12 * (1 + least)
+        best, least = np.where(better, z, best), np.where(better, value, least)
+    return best
+
+
+# The least f'' at beta = 1: for t = 1, 4 s (1-s)^2 (3s-1) at 12 s^2 - 9 s + 1 = 0.
+_S = (9 - np.sqrt(33)) / 24
+_LEAST_CURVATURE = 4 * _S * (1 - _S) ** 2 * (3 * _S - 1)
+
+
+def _newton(z, omega, target, beta, Sigma):
+    """Objective, the step to take from z, and whether it is Newton's in full."""
+    f, g, h, slope = loss_terms(z, target, beta)
+    x, y = z - omega
+    height = Sigma * (f[0] + f[1]) + (3 * (x * x + y * y) - 2 * x * y) / 16
+    force_u, force_v = (3 * x - y) / 8 + Sigma * g[0], (3 * y - x) / 8 + Sigma * g[1]
+    a, c = 3 / 8 + Sigma * h
+    b = np.full_like(a, -1 / 8)
+    determinant = a * c - b**2
+    convex = (a > 0) & (determinant > 0)
+    if not convex.all():  # the Hessian N with its eigenvalues made positive: (N^2 + |det N|) / its trace
+        size = np.abs(determinant)
+        trace = np.sqrt(a**2 + c**2 + 2 * b**2 + 2 * size)
+        positive = np.stack([a**2 + b**2 + size, c**2 + b**2 + size, b * (a + c)]) / trace
+        a, c, b = np.where(convex, [a, c, b], positive)
+        determinant = np.maximum(size, 1e-9)
+    step = -np.stack([c * force_u - b * force_v, a * force_v - b * force_u]) / determinant
+    shorter = np.minimum(1, _LONGEST / (beta * np.maximum(np.abs(step).max(axis=0), 1e-300)))
+    return height, step * shorter, convex & (shorter == 1)
