@@ -5,6 +5,7 @@ import pytest
 from scipy.optimize import minimize
 
 from attn_lib.problems import MarchenkoPastur, SingleHead
+from attn_lib.theory.attention_channel import TwoTokenChannel
 from attn_lib.theory.many_tokens import ManyTokenChannel
 from attn_lib.theory.many_tokens_prox import (
     MIN_CURVATURE,
@@ -127,6 +128,18 @@ def test_closed_form_small_beta(T):
     np.testing.assert_allclose(found, expected, rtol=2e-3, atol=0)
 
 
+@pytest.mark.parametrize(
+    "overlaps", [OVERLAPS, Overlaps(m=1.34, q=1.24, Sigma=0.33), Overlaps(m=0.8, q=3.0, Sigma=30.0)]
+)
+def test_agrees_with_the_two_token_rule(overlaps):
+    problem = single_head()
+    exact = np.array(TwoTokenChannel(problem, 18).averages(overlaps))  # to about 1e-4
+    channel = ManyTokenChannel(problem, log2_points=12)
+    found, error = channel.averages(overlaps), channel.standard_errors(overlaps)
+    assert (np.abs(found - exact) < 4.5 * np.array(error) + 2e-4 * np.abs(exact)).all()
+    assert (np.array(error)[:5] < 0.01 * np.abs(exact)[:5]).all()  # and the test has teeth
+
+
 def test_closed_form_smallest_curvature():
     # two entries: |softmax(u) - (1, 0)|^2 = 2 (1-s)^2 with s the logistic of u_1 - u_2
     s = np.linspace(0, 1, 100_001)
@@ -188,5 +201,5 @@ def test_rejects_bad_arguments(changed):
 
 @pytest.mark.parametrize("overlaps", [Overlaps(2.0, 1.0, 1.0), Overlaps(0.0, 0.0, 1.0), Overlaps(0.0, np.nan, 1.0)])
 def test_rejects_overlaps_of_no_gaussian(overlaps):
-    with pytest.raises(FloatingPointError, match="must satisfy"):
+    with pytest.raises(FloatingPointError, match="must satisfy m"):
         ManyTokenChannel(single_head(n_tokens=3), log2_points=6).averages(overlaps)

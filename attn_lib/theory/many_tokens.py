@@ -80,19 +80,25 @@ class ManyTokenChannel:
         check_integer("log2_points", log2_points, 6, 18)
         check_integer("n_scrambles", n_scrambles, 2, 1024)
         check_integer("seed", seed, 0)
-        self.problem, self.n_scrambles = problem, n_scrambles
+        self.problem, self.log2_points, self.n_scrambles, self.seed = problem, log2_points, n_scrambles, seed
         self.basis = field_basis(problem.n_tokens)
-        self.k = len(self.basis)
+        k = len(self.basis)
         seeds = np.random.default_rng(seed).spawn(n_scrambles)
-        self.points = np.concatenate([_points(2 * self.k, log2_points, rng) for rng in seeds], axis=1)
-        self._wells = None
+        points = np.concatenate([_points(2 * k, log2_points, rng) for rng in seeds], axis=1)
+        self.Q_prime = problem.target.second_moment + problem.Delta / 2
+        self.z0, self.own = self.Q_prime**0.5 * points[:k], points[k:]
+        self.target = attention(self.z0, self.basis, problem.beta0)
+        self.y = None
 
-    def averages(self, overlaps):
+    def averages(self, overlaps, follow=False):
         """Averages at the overlaps.
 
         Parameters
         ----------
         overlaps : Overlaps
+        follow : bool
+            True to continue the minimum of the prox that the last call took at each point, which makes the averages
+            smooth functions of the overlaps; False to look for the lowest one.
 
         Returns
         -------
@@ -103,7 +109,7 @@ class ManyTokenChannel:
         FloatingPointError
             The overlaps are not those of two Gaussians, or a proximal operator was not found.
         """
-        return Averages(*map(float, np.mean(self.scrambled_averages(overlaps), axis=1)))
+        return Averages(*map(float, np.mean(self.scrambled_averages(overlaps, follow), axis=1)))
 
     def standard_errors(self, overlaps):
         """Standard errors of :meth:`averages`.
@@ -119,25 +125,28 @@ class ManyTokenChannel:
         spread = np.std(self.scrambled_averages(overlaps), axis=1, ddof=1)
         return Averages(*map(float, spread / self.n_scrambles**0.5))
 
-    def scrambled_averages(self, overlaps):
+    def scrambled_averages(self, overlaps, follow=False):
         """Averages over each scrambling.
 
         Parameters
         ----------
-        overlaps : Overlaps
+        overlaps, follow
+            As in :meth:`averages`.
 
         Returns
         -------
         Averages
             Of arrays, shape (n_scrambles,).
         """
-        z0, omega, target = self._fields(overlaps.m, overlaps.q)
-        y = self._prox(overlaps, z0, omega, target)
-        parts = [self._integrands(y, z0, omega, target, overlaps.Sigma, block) for block in self._blocks()]
-        nodes = np.concatenate(parts, axis=1)
-        return Averages(*nodes.reshape(len(nodes), self.n_scrambles, -1).mean(axis=2))
+        omega = self._cavity(overlaps.m, overlaps.q)
+        if follow and self.y is not None:
+            self.y = self._descend(self.y, omega, overlaps.Sigma)
+        else:
+            self.y = self._lowest(omega, overlaps.Sigma)
+        parts = [self._integrands(omega, overlaps.Sigma, block) for block in self._blocks()]
+        return Averages(*(self._means(nodes) for nodes in np.concatenate(parts, axis=1)))
 
-    def test_error(self, m, q):
+    def test_errors(self, m, q):
         """Error on a fresh sample with noisy label, E sum_ab (softmax(beta0 z0) - softmax(beta omega))_ab^2.
 
         Parameters
@@ -149,58 +158,62 @@ class ManyTokenChannel:
         array, shape (n_scrambles,)
             One average for each scrambling.
         """
-        _, omega, target = self._fields(m, q)
-        nodes = np.concatenate([
-            loss(omega[:, b], target[..., b], self.basis, self.problem.beta) for b in self._blocks()
-        ])  # fmt: skip
-        return nodes.reshape(self.n_scrambles, -1).mean(axis=1)
+        return self._means(self._loss(self._cavity(m, q)))
+
+    def refined(self):
+        """The same with four times as many points, of other scramblings.
+
+        Returns
+        -------
+        ManyTokenChannel
+        """
+        return ManyTokenChannel(self.problem, self.log2_points + 2, self.n_scrambles, self.seed + 1)
 
     def _blocks(self):
-        return [slice(i, i + _BLOCK) for i in range(0, self.points.shape[1], _BLOCK)]
+        return [slice(i, i + _BLOCK) for i in range(0, self.z0.shape[1], _BLOCK)]
 
-    def _fields(self, m, q):
-        """Fields of target and cavity, and the target's attention, at all points."""
-        Q = self.problem.target.second_moment + self.problem.Delta / 2
-        if not (Q > 0 and q > 0 and Q * q >= m**2):
-            raise FloatingPointError(f"m = {m}, q = {q}: must satisfy q > 0 and m^2 <= Q' q with Q' = {Q}")
-        common, own = self.points[: self.k], self.points[self.k :]
-        omega = q**0.5 * common
-        z0 = m / q**0.5 * common + (Q - m**2 / q) ** 0.5 * own
-        return z0, omega, attention(z0, self.basis, self.problem.beta0)
+    def _means(self, nodes):
+        return nodes.reshape(self.n_scrambles, -1).mean(axis=1)
 
-    def _prox(self, overlaps, z0, omega, target):
-        """The lowest of the minima reached from the starts, at all points."""
-        m, q, Sigma = overlaps
+    def _loss(self, y):
+        return np.concatenate([
+            loss(y[:, b], self.target[..., b], self.basis, self.problem.beta) for b in self._blocks()
+        ])  # fmt: skip
+
+    def _cavity(self, m, q):
+        """Cavity fields at all points."""
+        spread = q - m**2 / self.Q_prime
+        if not (q > 0 and spread > -1e-12 * q):
+            raise FloatingPointError(f"m = {m}, q = {q}: must satisfy m^2 <= Q' q with Q' = {self.Q_prime}")
+        return m / self.Q_prime * self.z0 + max(spread, 0.0) ** 0.5 * self.own
+
+    def _descend(self, y, omega, Sigma):
         beta = self.problem.beta
-        convex = 2 * beta**2 * Sigma * MIN_CURVATURE > -1  # E_i y_i has twice the square of y in its rows
-        starts = [omega] if convex else [omega, z0 * (self.problem.beta0 / beta), (omega + z0) / 2]
-        if self._wells is not None and len(self._wells) == len(starts):
-            starts = self._wells
-        self._wells = [
-            np.concatenate(
-                [
-                    descend(y[:, b], omega[:, b], target[..., b], self.basis, beta, Sigma)
-                    for b in self._blocks()
-                ],
-                axis=1,
-            )
-            for y in starts
+        parts = [
+            descend(y[:, b], omega[:, b], self.target[..., b], self.basis, beta, Sigma) for b in self._blocks()
         ]  # fmt: skip
-        if convex:
-            return self._wells[0]
-        values = [loss(y, target, self.basis, beta) + ((y - omega) ** 2).sum(axis=0) / (2 * Sigma) for y in self._wells]
-        return np.choose(np.argmin(values, axis=0), self._wells)
+        return np.concatenate(parts, axis=1)
 
-    def _integrands(self, y, z0, omega, target, Sigma, block):
+    def _lowest(self, omega, Sigma):
+        """The lowest of the minima reached from the starts."""
+        beta, beta0 = self.problem.beta, self.problem.beta0
+        last = () if self.y is None else (self.y,)
+        if 2 * beta**2 * Sigma * MIN_CURVATURE > -1:  # convex: the rows of z have twice the square of y
+            return self._descend(last[0] if last else omega, omega, Sigma)
+        wells = [self._descend(y, omega, Sigma) for y in (omega, beta0 / beta * self.z0, (omega + self.z0) / 2, *last)]
+        values = [self._loss(y) + ((y - omega) ** 2).sum(axis=0) / (2 * Sigma) for y in wells]
+        return np.choose(np.argmin(values, axis=0), wells)
+
+    def _integrands(self, omega, Sigma, block):
         """What is averaged, at the points of a block, in the order of Averages."""
-        problem = self.problem
-        y, z0, omega, target = y[:, block], z0[:, block], omega[:, block], target[..., block]
-        g, H = loss_derivatives(y, target, self.basis, problem.beta)
-        K = target_derivative(y, target, self.basis, problem.beta, problem.beta0)
+        beta, beta0 = self.problem.beta, self.problem.beta0
+        y, z0, omega, target = self.y[:, block], self.z0[:, block], omega[:, block], self.target[..., block]
+        g, H = loss_derivatives(y, target, self.basis, beta)
+        K = target_derivative(y, target, self.basis, beta, beta0)
         H, K = np.moveaxis(H, -1, 0), np.moveaxis(K, -1, 0)
-        response = np.linalg.inv(np.eye(self.k) + Sigma * H)
+        response = np.linalg.inv(np.eye(len(y)) + Sigma * H)
         return np.stack([
-            loss(y, target, self.basis, problem.beta),
+            loss(y, target, self.basis, beta),
             (g * g).sum(axis=0),
             (omega * g).sum(axis=0),
             (z0 * g).sum(axis=0),
