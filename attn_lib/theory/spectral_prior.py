@@ -46,7 +46,7 @@ class Hats(NamedTuple):
 
 
 class Prior(NamedTuple):
-    """What the prior makes of the conjugates: scale eta, noise delta, threshold epsilon, overlaps and tail integrals."""
+    """What the prior makes of the conjugates: scale, noise, threshold, overlaps and tail integrals."""
 
     eta: float
     delta: float
