@@ -3,6 +3,7 @@
 from numbers import Integral, Real
 
 import numpy as np
+import psutil
 import torch
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
@@ -61,6 +62,37 @@ def check_training(s, problem, seeds, starts):
     check_seeds(seeds)
 
 
+def check_single_head(s, problem, seeds, optimisers):
+    """Raise ValueError, naming the argument, for settings of Part II that cannot be run.
+
+    Parameters
+    ----------
+    s : SingleHeadSettings
+        Of :mod:`attn_lib.simulation.single_head`.
+    problem : SingleHead
+    seeds : object
+        As given by the caller; an iterable has become a list.
+    optimisers : tuple of str
+        The names that are known.
+    """
+    require(is_integer(s.d) and s.d >= 2, "d", s.d, "an integer >= 2")
+    require(s.n >= 1, "alpha", problem.alpha, f"large enough for round(alpha d^2) >= 1 at d = {s.d}")
+    require(s.p >= 1, "kappa", problem.kappa, f"large enough for round(kappa d) >= 1 at d = {s.d}")
+    names = {"task": ("seq2lab", "seq2seq"), "centring": ("trace", "empirical"), "optimiser": optimisers}
+    for name, known in names.items():
+        require(getattr(s, name) in known, name, getattr(s, name), f"one of {known}")
+    for name in ("scale", "learning_rate", "tolerance"):
+        require(_is_positive(getattr(s, name)), name, getattr(s, name), "a finite number > 0")
+    for name, low in (("start", 0), ("n_test", 2), ("max_iter", 1)):
+        value = getattr(s, name)
+        require(is_integer(value) and value >= low, name, value, f"an integer >= {low}")
+    threshold = s.rank_threshold
+    require(is_real(threshold) and threshold >= 0, "rank_threshold", threshold, "a finite number >= 0")
+    require(isinstance(s.noisy_test, bool), "noisy_test", s.noisy_test, "True or False")
+    check_hardware(s.device, s.dtype)
+    check_seeds(seeds)
+
+
 def check_size(problem, d, n):
     """Raise ValueError unless tokens have at least two components and there is a sample.
 
@@ -86,6 +118,20 @@ def check_hardware(device, dtype):
     gpus = ["cuda", *(f"cuda:{i}" for i in range(torch.cuda.device_count()))]
     devices = ["cpu", *(gpus if torch.cuda.is_available() else [])]
     require(device in devices, "device", device, f"one of {devices} on this machine")
+
+
+def free_memory(device):
+    """Bytes that can be allocated on a device.
+
+    Parameters
+    ----------
+    device : torch.device
+
+    Returns
+    -------
+    int
+    """
+    return psutil.virtual_memory().available if device.type == "cpu" else torch.cuda.mem_get_info(device)[0]
 
 
 def lowest(losses, settings):

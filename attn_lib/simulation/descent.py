@@ -5,13 +5,14 @@ r"""Full-batch gradient descent and Adam for many risks at once.
 Each run of the batch diverges on its own: it is frozen where it does while the others go on.
 """
 
+import math
 from typing import NamedTuple
 
 import torch
 
-from attn_lib.simulation.lbfgs import value_and_gradient
+from attn_lib.simulation.lbfgs import Minimum, value_and_gradient
 
-__all__ = ["OPTIMISERS", "Path", "descend", "largest_curvature"]
+__all__ = ["OPTIMISERS", "Path", "descend", "largest_curvature", "minimise_by_adam"]
 
 LIMIT = 2.0
 
@@ -66,6 +67,48 @@ def descend(risk, Q, Q_star, *, steps, update):
         if t == steps[len(path)]:
             path.append(torch.stack([value, Q.sum(-1), (Q * Q_star).sum(-1), (Q * Q).sum(-1)]))
     return Path(Q, gradient.norm(dim=-1), diverged, torch.stack(path, dim=-1))
+
+
+def minimise_by_adam(risk, Q, *, tolerance, max_iter, learning_rate, report=None):
+    """Minimise by Adam, its learning rate falling to 0 over max_iter steps as half a cosine wave.
+
+    The counterpart of :func:`~attn_lib.simulation.lbfgs.minimise`, with the same result: a run stops when the norm of
+    its gradient is at most tolerance, or with the last step.
+
+    Parameters
+    ----------
+    risk : FieldRisk
+    Q : tensor (..., D)
+        Start of every run.
+    tolerance : float
+        On the Euclidean norm of the gradient of F.
+    max_iter : int
+        Number of steps in which the learning rate reaches 0.
+    learning_rate : float
+        Of the first step.
+    report : callable, optional
+        Called after every step with its number and the gradient norms.
+
+    Returns
+    -------
+    Minimum
+    """
+    update = _adam(learning_rate)
+    value, gradient = value_and_gradient(risk, Q)
+    norm = gradient.norm(dim=-1)
+    n_iter = torch.zeros_like(norm, dtype=torch.int64)
+    for t in range(1, max_iter + 1):
+        running = norm > tolerance
+        if not running.any():
+            break
+        weight = (1 + math.cos(math.pi * (t - 1) / max_iter)) / 2
+        Q = torch.where(running[..., None], torch.lerp(Q, update(Q, gradient, t), weight), Q)
+        value, gradient = value_and_gradient(risk, Q)
+        norm = gradient.norm(dim=-1)
+        n_iter += running
+        if report:
+            report(t, norm)
+    return Minimum(Q, value, norm, n_iter, norm <= tolerance)
 
 
 def largest_curvature(risk, Q, *, n_iter=50):

@@ -1,10 +1,10 @@
-r"""Empirical risk minimisation of Part I at finite d, many seeds, on CPU or GPU.
+r"""Empirical risk minimisation at finite d, many seeds, on CPU or GPU: Part I.
 
 .. math:: \min_Q\; \sum_{\mu=1}^n \frac{|y^\mu - f_Q(x^\mu)|^2}{2d} + \frac\lambda2 |Q|^2, \qquad n = \alpha d
 
 The risk is exact at any d (:class:`~attn_lib.simulation.risk.AttentionRisk`) and its gradient is brought to a
 small norm (:func:`~attn_lib.simulation.lbfgs.minimise`). It is not convex: the start decides which minimum is
-reached.
+reached. For Part II, :func:`~attn_lib.simulation.single_head.train_single_head` has the same form.
 """
 
 from collections.abc import Iterable
@@ -16,13 +16,14 @@ import torch
 from tqdm import tqdm
 
 from attn_lib.problems import PositionalSemantic
-from attn_lib.simulation._checks import DTYPES, check_training, is_integer, lowest
+from attn_lib.simulation._checks import DTYPES, check_training, free_memory, is_integer, lowest
 from attn_lib.simulation.attention import gram_matrices, squared_error, student_attention
 from attn_lib.simulation.lbfgs import minimise
 from attn_lib.simulation.risk import AttentionRisk
 from attn_lib.simulation.sampling import draw_sample, draw_target, generator
+from attn_lib.simulation.single_head import train_single_head
 
-__all__ = ["START_SCALES", "Settings", "TrainedAttention", "train_positional_semantic"]
+__all__ = ["START_SCALES", "Settings", "TrainedAttention", "train_positional_semantic", "train_single_head"]
 
 # Several minima lie near each branch. A start close to 0 follows the branch best; larger scales find minima
 # that it misses. (Most runs from 1_d itself are trapped in a minimum that is higher by several percent.)
@@ -248,5 +249,4 @@ def _seeds_at_once(settings):
     device = torch.device(settings.device)
     if device.type == "cpu":
         return 1
-    free, _ = torch.cuda.mem_get_info(device)
-    return max(1, free // 3 // (2 * settings.n * settings.d * DTYPES[settings.dtype].itemsize))
+    return max(1, free_memory(device) // 3 // (2 * settings.n * settings.d * DTYPES[settings.dtype].itemsize))

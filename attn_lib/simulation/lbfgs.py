@@ -46,7 +46,7 @@ class Minimum(NamedTuple):
     converged: torch.Tensor
 
 
-def minimise(risk, Q, *, tolerance, max_iter, memory=10):
+def minimise(risk, Q, *, tolerance, max_iter, memory=10, report=None):
     """Minimise F from Q until the gradient norm is at most tolerance, every run on its own.
 
     Parameters
@@ -61,6 +61,8 @@ def minimise(risk, Q, *, tolerance, max_iter, memory=10):
         happens at the rounding floor.
     memory : int
         Number of past steps that shape the search direction.
+    report : callable, optional
+        Called after every iteration with its number and the gradient norms.
 
     Returns
     -------
@@ -77,7 +79,7 @@ def minimise(risk, Q, *, tolerance, max_iter, memory=10):
     running = norm > tolerance
     n_iter = torch.zeros_like(norm, dtype=torch.int64)
     history = []
-    for _ in range(max_iter):
+    for i in range(1, max_iter + 1):
         if not running.any():
             break
         direction = torch.where(running[..., None], -_inverse_hessian(history, gradient), 0)
@@ -89,6 +91,8 @@ def minimise(risk, Q, *, tolerance, max_iter, memory=10):
         history = [*history, (step, gradient - previous)][-memory:]
         norm = gradient.norm(dim=-1)
         n_iter += running
+        if report:
+            report(i, norm)
         running = running & (norm > tolerance) & (t > 0)
     return Minimum(Q, loss + risk.lam / 2 * _dot(Q, Q), norm, n_iter, norm <= tolerance)
 

@@ -11,6 +11,8 @@ from typing import Protocol
 
 import torch
 
+from attn_lib.simulation._checks import free_memory
+
 __all__ = ["Measurement", "TokenMeasurement", "pairs"]
 
 BLOCK = 200_000  # numbers of x handled at once on a CPU: with the products of the same size, what its cache holds
@@ -109,5 +111,4 @@ def _block(device, numbers, size):
     """Samples of so many numbers, of so many bytes each, to handle at once: their products take as much again twice."""
     if device.type == "cpu":
         return max(1, BLOCK // numbers)
-    free, _ = torch.cuda.mem_get_info(device)
-    return max(1, free // (12 * numbers * size))
+    return max(1, free_memory(device) // (12 * numbers * size))
