@@ -26,7 +26,7 @@ import numpy as np
 
 from attn_lib.spectra.free_convolution import FreeConvolution
 
-__all__ = ["Hats", "Overlaps", "Prior", "potential", "prior"]
+__all__ = ["Hats", "Overlaps", "Prior", "direct_prior", "potential", "prior"]
 
 
 class Overlaps(NamedTuple):
@@ -46,13 +46,28 @@ class Hats(NamedTuple):
 
 
 class Prior(NamedTuple):
-    """What the prior makes of the conjugates: scale, noise, threshold, overlaps and tail integrals."""
+    """What the prior makes of the conjugates.
+
+    Attributes
+    ----------
+    eta, delta, epsilon : float
+        Scale, noise and threshold (None without one) of the law of S.
+    overlaps : Overlaps
+    rank : float
+        Fraction of eigenvalues of S that are not 0.
+    penalty : float
+        Regularisation term of the risk divided by d^2.
+    energy : float
+        The prior's term of Phi.
+    """
 
     eta: float
     delta: float
-    epsilon: float
+    epsilon: float | None
     overlaps: Overlaps
-    tail: object
+    rank: float
+    penalty: float
+    energy: float
 
 
 def prior(problem, hats):
@@ -72,7 +87,7 @@ def prior(problem, hats):
     Returns
     -------
     Prior
-        All three overlaps are 0 when no eigenvalue of S0 + delta Z exceeds epsilon.
+        Overlaps, rank and penalty are 0 when no eigenvalue of S0 + delta Z exceeds epsilon.
 
     Raises
     ------
@@ -87,9 +102,7 @@ def prior(problem, hats):
     ------
     arXiv 2509.24914, fixed-point equations; derived from the potential above.
     """
-    if not (np.isfinite(hats).all() and min(hats) > 0):
-        raise FloatingPointError(f"conjugates must be positive: {hats}")
-    m_hat, q_hat, Sigma_hat = map(float, hats)
+    m_hat, q_hat, Sigma_hat = _positive(hats)
     eta, delta, epsilon = m_hat / Sigma_hat, q_hat**0.5 / m_hat, 2 * problem.nuclear_penalty / m_hat
     tail = FreeConvolution(problem.target, delta).tail(epsilon)
     overlaps = Overlaps(
@@ -97,10 +110,43 @@ def prior(problem, hats):
         q=eta**2 * tail.J,
         Sigma=tail.d1J / (2 * delta * Sigma_hat),
     )
-    return Prior(eta, delta, epsilon, overlaps, tail)
+    penalty = problem.nuclear_penalty * eta * tail.J1
+    return Prior(eta, delta, epsilon, overlaps, tail.mass, penalty, -m_hat * eta / 4 * tail.J)
 
 
-def potential(problem, overlaps, hats, moreau):
+def direct_prior(problem, hats):
+    r"""The same for a symmetric S of any sign with the penalty :math:`\lambda\,\mathrm{tr}S^2`: a Gaussian prior.
+
+    .. math::
+
+        S = \frac{\hat mS_0+\sqrt{\hat q}Z}{D}, \qquad D = \hat\Sigma+4\lambda, \qquad
+        m = \frac{\hat mQ_0}{D}, \qquad q = \frac{\hat m^2Q_0+\hat q}{D^2}, \qquad \Sigma = \frac1D,
+
+    and the last term of the potential becomes :math:`-(\hat m^2Q_0+\hat q)/(4D)`.
+
+    Parameters
+    ----------
+    problem : SingleHead
+    hats : Hats
+        All > 0.
+
+    Returns
+    -------
+    Prior
+
+    Raises
+    ------
+    FloatingPointError
+        A conjugate that is not a positive number.
+    """
+    m_hat, q_hat, Sigma_hat = _positive(hats)
+    D, Q0 = Sigma_hat + 4 * problem.lam, problem.target.second_moment
+    eta, delta = m_hat / D, q_hat**0.5 / m_hat
+    q = (m_hat**2 * Q0 + q_hat) / D**2
+    return Prior(eta, delta, None, Overlaps(m=eta * Q0, q=q, Sigma=1 / D), 1.0, problem.lam * q, -D * q / 4)
+
+
+def potential(problem, overlaps, hats, moreau, prior=prior):
     r"""The replica-symmetric potential Phi at any overlaps and conjugates.
 
     Parameters
@@ -112,6 +158,8 @@ def potential(problem, overlaps, hats, moreau):
     moreau : float
         The average M of the channel at these overlaps (:attr:`~attn_lib.theory.attention_channel.Averages.loss` plus
         half of Sigma times ``g_g``).
+    prior
+        :func:`prior` or :func:`direct_prior`.
 
     Returns
     -------
@@ -120,6 +168,11 @@ def potential(problem, overlaps, hats, moreau):
     """
     m, q, Sigma = overlaps
     m_hat, q_hat, Sigma_hat = hats
-    J = prior(problem, hats).tail.J
     conjugation = (q_hat * Sigma + 2 * m_hat * m - Sigma_hat * q) / 4
-    return conjugation - m_hat**2 / (4 * Sigma_hat) * J + problem.alpha * moreau
+    return conjugation + prior(problem, hats).energy + problem.alpha * moreau
+
+
+def _positive(hats):
+    if not (np.isfinite(hats).all() and min(hats) > 0):
+        raise FloatingPointError(f"conjugates must be positive: {hats}")
+    return map(float, hats)

@@ -1,0 +1,172 @@
+"""Fixed points of the state evolution of Part II on one rule, and their refinement.
+
+:mod:`attn_lib.theory.single_head` states the equations. The unknowns are the logarithms of the conjugates; one update
+is the prior followed by the channel. It is iterated first with the lowest minimum of the prox at every node, and then
+with every node following its minimum, which makes the update smooth, to the precision of the arithmetic.
+"""
+
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+
+from attn_lib.fixed_point import ConvergenceError, anderson
+from attn_lib.theory.attention_channel import conjugates, form_of
+from attn_lib.theory.spectral_prior import Hats, Overlaps, Prior, potential
+
+__all__ = ["State", "iterate", "refine", "starting_point"]
+
+_ROUGH, _FINE = 1e-4, 1e-11  # residuals of the two stages
+_IDENTITY = 1e-9
+_MAX_RULES = 5
+
+
+class State(NamedTuple):
+    """A fixed point on one rule; ``values`` are the numbers whose accuracy is judged."""
+
+    hats: Hats
+    prior: Prior
+    potential: float
+    values: dict
+    residual: float
+    n_iter: int
+    form: str
+    form_difference: float
+
+
+def starting_point(channel):
+    """The conjugates of S = 0: a fixed point when the penalty is so large that nothing is learned.
+
+    Parameters
+    ----------
+    channel
+        See :mod:`attn_lib.theory.attention_channel`.
+
+    Returns
+    -------
+    Hats
+    """
+    nothing = Overlaps(0.0, 0.0, 0.0)
+    return conjugates(channel, nothing, channel.averages(nothing))
+
+
+def iterate(problem, channel, prior, hats):
+    """The fixed point on one rule.
+
+    Parameters
+    ----------
+    problem : SingleHead
+        Its lam is used (that of the channel's problem is not).
+    channel
+    prior
+        Function of problem and hats: :func:`~attn_lib.theory.spectral_prior.prior` or ``direct_prior``.
+    hats : Hats
+        Where to begin.
+
+    Returns
+    -------
+    State
+
+    Raises
+    ------
+    ConvergenceError
+        No fixed point, or one where Phi is not the sum of training loss and penalty to 1e-9.
+    """
+
+    def update(x, follow):
+        overlaps = prior(problem, Hats(*np.exp(x))).overlaps
+        found = conjugates(channel, overlaps, channel.averages(overlaps, follow))
+        if not min(found) > 0:
+            raise FloatingPointError(f"conjugates must be positive: {found}")
+        return np.log(found)
+
+    n_iter, x = 0, np.log(hats)
+    for _ in range(5):
+        rough = anderson(lambda x: update(x, False), x, tol=_ROUGH, memory=5)
+        m, q, _ = prior(problem, Hats(*np.exp(rough.x))).overlaps
+        # q - m^2/Q' suffers from cancellation near perfect recovery, and with it q_hat
+        noise = 1e-15 * q * channel.Q_prime / max(q * channel.Q_prime - m**2, 1e-30)
+        fine = anderson(lambda x: update(x, True), rough.x, tol=max(_FINE, noise), memory=5)
+        x, n_iter = fine.x, n_iter + rough.n_iter + fine.n_iter
+        if np.abs(update(x, False) - x).max() <= _ROUGH:
+            break
+    else:
+        raise ConvergenceError("the minima of the prox do not settle", fine)
+    return _state(problem, channel, prior, Hats(*map(float, np.exp(x))), fine.residual, n_iter)
+
+
+def refine(problem, channel, prior, accuracy, hats=None):
+    """The fixed point on rules refined until two successive ones agree.
+
+    Where the iteration fails from the starting point, lam is lowered step by step.
+
+    Parameters
+    ----------
+    problem, channel, prior
+        As in :func:`iterate`.
+    accuracy : float
+        Largest relative change of any of the values.
+    hats : Hats, optional
+        Where to begin, :func:`starting_point` by default.
+
+    Returns
+    -------
+    state : State
+    changes : dict
+        Absolute change of the values from the last but one rule.
+
+    Raises
+    ------
+    ConvergenceError
+    """
+    try:
+        state = iterate(problem, channel, prior, hats or starting_point(channel))
+    except ConvergenceError:
+        state = _lowered(problem, channel, prior)
+    n_iter = state.n_iter
+    for _ in range(_MAX_RULES - 1):
+        channel, previous = channel.refined(), state
+        state = iterate(problem, channel, prior, state.hats)
+        n_iter += state.n_iter
+        changes = {name: abs(value - previous.values[name]) for name, value in state.values.items()}
+        if all(change <= accuracy * abs(state.values[name]) for name, change in changes.items()):
+            return state._replace(n_iter=n_iter), changes
+    raise ConvergenceError(f"{problem}: accuracy {accuracy:.0e} not reached, last changes {changes}", state)
+
+
+def _lowered(problem, channel, prior):
+    """The fixed point at the end of a path of falling lam, each step starting where the last one ended."""
+    hats, lam, factor = starting_point(channel), 1.0, 0.5
+    reached, state = None, None
+    while reached is None or reached > problem.lam:
+        lam = max(problem.lam, 1.0 if reached is None else reached * factor)
+        try:
+            state = iterate(replace(problem, lam=lam), channel, prior, hats)
+            hats, reached, factor = state.hats, lam, max(factor**1.5, 0.1)
+        except ConvergenceError as error:
+            factor = factor**0.5
+            if reached is None or factor > 0.95:
+                raise ConvergenceError(f"{problem}: no fixed point, last lam reached {reached}", state) from error
+    return state
+
+
+def _state(problem, channel, prior, hats, residual, n_iter):
+    found = prior(problem, hats)
+    overlaps = found.overlaps
+    averages = channel.averages(overlaps, follow=True)
+    train_loss = problem.alpha * averages.loss
+    phi = potential(problem, overlaps, hats, averages.loss + overlaps.Sigma * averages.g_g / 2, prior)
+    if not abs(phi - train_loss - found.penalty) <= _IDENTITY:
+        raise ConvergenceError(f"{problem}: Phi = {phi} is not {train_loss} + {found.penalty}", hats)
+    form = form_of(channel, overlaps)
+    forms = (
+        [conjugates(channel, overlaps, averages, name) for name in ("derivative", "stein")] if form == "stein" else []
+    )
+    values = {
+        **overlaps._asdict(),
+        "test_error": channel.test_error(overlaps.m, overlaps.q),
+        "train_loss": train_loss,
+        "penalty": found.penalty,
+        "rank": found.rank,
+    }
+    return State(hats, found, phi, values, residual, n_iter, form, difference)
