@@ -75,14 +75,14 @@ def descend(z, omega, target, beta, Sigma, tol=1e-7, max_iter=200):
     for _ in range(max_iter):
         trial = x + step
         new_height, new_step, new_is_newton = _newton(trial, omega, target, beta, Sigma)
-        falls = new_height <= height + 1e-14 * (1 + height)
-        done = falls & is_newton & (np.abs(step).max(axis=0) < tol)
+        short = is_newton & (np.abs(step).max(axis=0) < tol)
+        falls = short | (new_height <= height + 1e-14 * (1 + height))
         x = np.where(falls, trial, x)
         height = np.where(falls, new_height, height)
         step, is_newton = np.where(falls, new_step, step / 2), falls & new_is_newton
-        finished = index[done]
-        z[:, finished], value[finished] = x[:, done], height[done]
-        left = ~done
+        finished = index[short]
+        z[:, finished], value[finished] = x[:, short], height[short]
+        left = ~short
         if not left.any():
             return z, value
         index, x, height, step, is_newton, omega, target = (

@@ -159,9 +159,10 @@ def _state(problem, channel, prior, hats, residual, n_iter):
     if not abs(phi - train_loss - found.penalty) <= _IDENTITY:
         raise ConvergenceError(f"{problem}: Phi = {phi} is not {train_loss} + {found.penalty}", hats)
     form = form_of(channel, overlaps)
-    forms = (
-        [conjugates(channel, overlaps, averages, name) for name in ("derivative", "stein")] if form == "stein" else []
-    )
+    difference = 0.0
+    if form == "stein":
+        both = [conjugates(channel, overlaps, averages, name) for name in ("derivative", "stein")]
+        difference = float(np.abs(np.divide(*both) - 1).max())
     values = {
         **overlaps._asdict(),
         "test_error": channel.test_error(overlaps.m, overlaps.q),
