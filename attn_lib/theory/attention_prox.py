@@ -70,13 +70,15 @@ def descend(z, omega, target, beta, Sigma, tol=1e-7, max_iter=200):
     z, index = z.copy(), np.arange(z.shape[1])
     value = np.empty(z.shape[1])
     x = z
+    # Sigma multiplies the rounding error of s - t, and the flat loss turns it into one of the point
+    rounding, tol = 1e-14 * (1 + Sigma / 100), tol * max(1, Sigma / 1e4)
     height, step, is_newton = _newton(x, omega, target, beta, Sigma)
     value[:] = height
     for _ in range(max_iter):
         trial = x + step
         new_height, new_step, new_is_newton = _newton(trial, omega, target, beta, Sigma)
         short = is_newton & (np.abs(step).max(axis=0) < tol)
-        falls = short | (new_height <= height + 1e-14 * (1 + height))
+        falls = short | (new_height <= height + rounding * (1 + height))
         x = np.where(falls, trial, x)
         height = np.where(falls, new_height, height)
         step, is_newton = np.where(falls, new_step, step / 2), falls & new_is_newton
