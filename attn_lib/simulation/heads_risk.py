@@ -1,0 +1,135 @@
+r"""The empirical risk of attention with several heads, whose queries and keys may have different weights.
+
+.. math::
+
+    F = \sum_\mu\Big|\frac1H\sum_{h=1}^H \mathrm{softmax}(\beta z^\mu(M_h)) - Y^\mu\Big|^2 + \text{decay}, \qquad
+    z_{ab}(M) = \frac{x_a^\top M x_b - \delta_{ab}\sum_i c_iM_{ii}}{\sqrt d},
+
+with :math:`c_i` the variances of the components of a token. A tied head has :math:`M=WW^\top/\sqrt{pd}` and the decay
+:math:`\lambda|W|^2`; an untied one
+
+.. math::
+
+    M = \frac{W_QW_K^\top}{\sqrt{pd}}, \qquad \frac\lambda2\big(|W_Q|^2+|W_K|^2\big).
+
+On M these are the same penalty, :math:`\lambda\sqrt{pd}` times the nuclear norm: the smallest
+:math:`(|W_Q|^2+|W_K|^2)/2` at given :math:`W_QW_K^\top` is the sum of its singular values.
+"""
+
+import torch
+
+__all__ = ["HeadsRisk", "preactivations"]
+
+BLOCK = 200_000  # numbers of x handled at once: with the products of the same size, what a cache holds
+
+
+def preactivations(x, M, variances):
+    """z_ab of matrices M that need not be symmetric.
+
+    Parameters
+    ----------
+    x : tensor (n, T, d)
+        Tokens.
+    M : tensor (head, d, d)
+    variances : tensor (d,)
+        Of the components of a token, for the centring.
+
+    Returns
+    -------
+    tensor (n, head, T, T)
+    """
+    n_heads, d, _ = M.shape
+    wide = M.transpose(0, 1).flatten(1)  # all heads side by side: one product
+    parts = [
+        (x_block.flatten(0, 1) @ wide).unflatten(-1, (n_heads, d)).unflatten(0, x_block.shape[:2]).transpose(1, 2)
+        @ x_block.mT[:, None]
+        for x_block in x.split(max(1, BLOCK // (x.shape[1] * d * n_heads)))
+    ]
+    trace = (torch.diagonal(M, dim1=-2, dim2=-1) * variances).sum(-1)
+    return (torch.cat(parts) - trace[:, None, None] * torch.eye(x.shape[1], dtype=x.dtype)) / d**0.5
+
+
+class HeadsRisk:
+    """The risk as a function of all weights, for :func:`~attn_lib.simulation.lbfgs.minimise`.
+
+    Parameters are (1, heads d p) of a tied layer and (1, 2 heads d p) of an untied one: W of every head, or its W_Q and
+    its W_K; fields are (1, n heads T T).
+
+    Parameters
+    ----------
+    x : tensor (n, T, d)
+        Tokens.
+    Y : tensor (n, T, T)
+        Labels.
+    lam, beta : float
+        Weight decay and inverse temperature.
+    variances : tensor (d,)
+        Of the components of a token.
+    p : int
+        Columns of every matrix of weights.
+    n_heads : int
+    tied : bool
+    """
+
+    def __init__(self, x, Y, lam, beta, variances, *, p, n_heads=1, tied=True):
+        self.x, self.Y, self.beta, self.variances, self.tied = x, Y, beta, variances, tied
+        self.shape = (n_heads, 1 if tied else 2, x.shape[-1], p)
+        self.field_shape = (len(x), n_heads, x.shape[1], x.shape[1])
+        self.lam = 2 * lam if tied else lam  # minimise() adds lam/2 times the square
+        self.scale = (p * x.shape[-1]) ** -0.5
+
+    def weights(self, Q):
+        """W_Q and W_K of every head, the same when tied: two tensors (head, d, p)."""
+        w = Q.reshape(self.shape)
+        return w[:, 0], w[:, -1]
+
+    def matrices(self, Q):
+        """M of every head, (head, d, d)."""
+        queries, keys = self.weights(Q)
+        return queries @ keys.mT * self.scale
+
+    def fields(self, Q):
+        """All pre-activations, (1, n heads T T)."""
+        return self._measured(self.matrices(Q))
+
+    def steps(self, Q, D):
+        """The coefficients of t and t^2 in the fields of Q + t D."""
+        (queries, keys), (in_queries, in_keys) = self.weights(Q), self.weights(D)
+        cross = (queries @ in_keys.mT + in_queries @ keys.mT) * self.scale
+        return self._measured(cross), self._measured(self.matrices(D))
+
+    def adjoint(self, g, Q):
+        """Gradient of g.z in the weights."""
+        queries, keys = self.weights(Q)
+        G = self._transposed(g.reshape(self.field_shape)) * self.scale
+        if self.tied:
+            return ((G + G.mT) @ queries).reshape(1, -1)
+        return torch.stack([G @ keys, G.mT @ queries], dim=1).reshape(1, -1)
+
+    def loss(self, h):
+        """Sum of the loss over samples, (1,), and its gradient in the fields."""
+        A = torch.softmax(self.beta * h.reshape(self.field_shape), dim=-1)
+        D = A.mean(1) - self.Y
+        in_A = 2 / self.shape[0] * D[:, None]
+        g = self.beta * A * (in_A - (A * in_A).sum(-1, keepdim=True))
+        return (D**2).sum()[None], g.reshape(1, -1)
+
+    def errors(self, Q):
+        """Loss of every sample, (n,)."""
+        A = torch.softmax(self.beta * self.fields(Q).reshape(self.field_shape), dim=-1)
+        return ((A.mean(1) - self.Y) ** 2).sum((-2, -1))
+
+    def _measured(self, M):
+        return preactivations(self.x, M, self.variances).reshape(1, -1)
+
+    def _transposed(self, g):
+        """Sum over samples of g_ab dz_ab/dM, (n, head, T, T) to (head, d, d)."""
+        d, n_heads = self.x.shape[-1], g.shape[1]
+        total = self.x.new_zeros(d, n_heads * d)
+        size = max(1, BLOCK // (self.x.shape[1] * d * n_heads))
+        for x, part in zip(self.x.split(size), g.split(size), strict=True):
+            gx = (part @ x[:, None]).transpose(1, 2).flatten(2)  # (m, T, head d)
+            total += x.flatten(0, 1).mT @ gx.flatten(0, 1)
+        total = total.unflatten(1, (n_heads, d)).transpose(0, 1)
+        trace = torch.diagonal(g, dim1=-2, dim2=-1).sum((0, 2))
+        return (total - trace[:, None, None] * self.variances.diag()) / d**0.5
