@@ -60,8 +60,8 @@ def load(path, parameters):
     if not path.exists():
         return {}
     try:
-        with np.load(path) as file:
-            content = dict(file)
+        with path.open("rb") as file, np.load(file) as archive:
+            content = dict(archive)
         header, seeds = json.loads(str(content.pop("parameters"))), content.pop("seeds").tolist()
     except (ValueError, KeyError, OSError, BadZipFile) as error:
         raise ValueError(f"checkpoint = {str(path)!r}: must be a file that a training wrote, or none") from error

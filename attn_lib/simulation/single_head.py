@@ -23,12 +23,13 @@ from attn_lib.simulation._checks import DTYPES, check_single_head, free_memory, 
 from attn_lib.simulation.descent import minimise_by_adam
 from attn_lib.simulation.lbfgs import minimise
 from attn_lib.simulation.sensing import TokenMeasurement
-from attn_lib.simulation.single_head_risk import AttentionLoss, FactorisedRisk
+from attn_lib.simulation.single_head_risk import FactorisedRisk, attention_loss
 from attn_lib.simulation.single_head_sampling import bytes_needed, draw_matrix, draw_start, labelled_tokens
 
 __all__ = ["MAX_ITER", "SingleHeadSettings", "TrainedSingleHead", "train_single_head"]
 
-MAX_ITER = {"lbfgs": 2000, "adam": 2000}
+OPTIMISERS = {"lbfgs": minimise, "adam": minimise_by_adam}
+MAX_ITER = {"lbfgs": 5000, "adam": 2000}
 
 
 class SingleHeadSettings(NamedTuple):
@@ -106,7 +107,7 @@ def train_single_head(
     optimiser="lbfgs",
     start=0,
     scale=1.0,
-    learning_rate=0.05,
+    learning_rate=0.2,
     n_test=10_000,
     noisy_test=True,
     tolerance=1e-4,
@@ -222,25 +223,19 @@ def _train(problem, settings, seeds, bar):
         labelled_tokens(problem, S0, n=settings.n, seed=seed, device=device, dtype=dtype)
         for S0, seed in zip(targets, seeds, strict=True)
     ])  # fmt: skip
-    measurement = TokenMeasurement(x, centring=settings.centring)
-    risk = FactorisedRisk(measurement, _loss(problem, settings, x, Y), problem.lam, d=d, p=p)
+    measurement, loss = TokenMeasurement(x, centring=settings.centring), attention_loss(problem, settings.task, x, Y)
+    risk = FactorisedRisk(measurement, loss, problem.lam, d=d, p=p)
     W = np.array([settings.scale * draw_start(d, p, seed, settings.start) for seed in seeds])
     unit = 2 * problem.lam * (p * d) ** 0.5
 
     def report(i, norm):
-        bar.set_postfix(iteration=i, gradient=f"{norm.max().item() / unit:.1e}", refresh=False)
-        bar.update(0)
+        if i % 10 == 0:
+            bar.set_postfix(iteration=i, gradient=f"{norm.max().item() / unit:.1e}")
 
-    adam = {"learning_rate": settings.learning_rate}
-    optimiser, options = {"lbfgs": (minimise, {}), "adam": (minimise_by_adam, adam)}[settings.optimiser]
-    minimum = optimiser(
-        risk,
-        x.new_tensor(W).flatten(1),
-        tolerance=settings.tolerance * unit,
-        max_iter=settings.max_iter,
-        report=report,
-        **options,
-    )
+    options = {"tolerance": settings.tolerance * unit, "max_iter": settings.max_iter, "report": report}
+    if settings.optimiser == "adam":
+        options["learning_rate"] = settings.learning_rate
+    minimum = OPTIMISERS[settings.optimiser](risk, x.new_tensor(W).flatten(1), **options)
     data_term, _ = risk.loss(risk.fields(minimum.Q))
     require(minimum.value.isfinite().all(), "scale", settings.scale, f"small enough for a finite loss in {dtype}")
     offset = TokenMeasurement(x).measure(risk.matrix(minimum.Q)).double().mean(1).cpu()
@@ -267,7 +262,7 @@ def _measured(problem, settings, seed, W, S0, offset):
     fresh = labelled_tokens(problem, S0, n=n_test, seed=seed, stream="test", noisy=settings.noisy_test)
     x, Y = _stacked([fresh])
     z = TokenMeasurement(x).measure(torch.as_tensor(S)[None]) - offset
-    errors = _loss(problem, settings, x, Y).errors(z)
+    errors = attention_loss(problem, settings.task, x, Y).errors(z)
     return {
         "test_error": errors.mean().item(),
         "test_error_se": errors.std().item() / n_test**0.5,
@@ -278,11 +273,6 @@ def _measured(problem, settings, seed, W, S0, offset):
         "W": W,
         "S0": S0,
     }
-
-
-def _loss(problem, settings, x, Y):
-    gram = x @ x.mT / settings.d if settings.task == "seq2seq" else None
-    return AttentionLoss(Y, problem.beta, gram)
 
 
 def _stacked(samples):

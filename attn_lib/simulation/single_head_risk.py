@@ -12,7 +12,7 @@ import torch
 
 from attn_lib.simulation.sensing import pairs
 
-__all__ = ["AttentionLoss", "FactorisedRisk"]
+__all__ = ["AttentionLoss", "FactorisedRisk", "attention_loss"]
 
 
 class AttentionLoss:
@@ -62,6 +62,26 @@ class AttentionLoss:
 
     def _times_gram(self, D):
         return D if self.gram is None else D @ self.gram
+
+
+def attention_loss(problem, task, x, Y):
+    """The loss of a task on given data.
+
+    Parameters
+    ----------
+    problem : SingleHead
+    task : str
+        "seq2lab" or "seq2seq".
+    x : tensor (set, n, T, d)
+        Tokens.
+    Y : tensor (set, n, T, T)
+        Attention matrices of the target.
+
+    Returns
+    -------
+    AttentionLoss
+    """
+    return AttentionLoss(Y, problem.beta, x @ x.mT / x.shape[-1] if task == "seq2seq" else None)
 
 
 class FactorisedRisk:
