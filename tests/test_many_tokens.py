@@ -133,7 +133,7 @@ def test_closed_form_small_beta(T):
 )
 def test_agrees_with_the_two_token_rule(overlaps):
     problem = single_head()
-    exact = np.array(TwoTokenChannel(problem, 18).averages(overlaps))  # to about 1e-4
+    exact = np.array(TwoTokenChannel(problem, 14).averages(overlaps))  # to 1e-4 or better
     channel = ManyTokenChannel(problem, log2_points=12)
     found, error = channel.averages(overlaps), channel.standard_errors(overlaps)
     assert (np.abs(found - exact) < 4.5 * np.array(error) + 2e-4 * np.abs(exact)).all()
@@ -199,7 +199,7 @@ def test_rejects_bad_arguments(changed):
             ManyTokenChannel(single_head(n_tokens=3), **changed)
 
 
-@pytest.mark.parametrize("overlaps", [Overlaps(2.0, 1.0, 1.0), Overlaps(0.0, 0.0, 1.0), Overlaps(0.0, np.nan, 1.0)])
+@pytest.mark.parametrize("overlaps", [Overlaps(2.0, 1.0, 1.0), Overlaps(0.0, -1.0, 1.0), Overlaps(0.0, np.nan, 1.0)])
 def test_rejects_overlaps_of_no_gaussian(overlaps):
     with pytest.raises(FloatingPointError, match="must satisfy m"):
         ManyTokenChannel(single_head(n_tokens=3), log2_points=6).averages(overlaps)
