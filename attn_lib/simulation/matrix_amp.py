@@ -1,0 +1,230 @@
+r"""Training of a single head of full rank by message passing (:mod:`~attn_lib.simulation.matrix_passing`)."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from tqdm import tqdm
+
+from attn_lib.fixed_point import ConvergenceError
+from attn_lib.problems import SingleHead
+from attn_lib.simulation._checks import check_seeds, is_integer, is_real, require
+from attn_lib.simulation.matrix_passing import message_passing, token_metric
+from attn_lib.simulation.matrix_prox import AttentionProx
+from attn_lib.simulation.sampling import generator
+from attn_lib.simulation.sensing import TokenMeasurement
+from attn_lib.simulation.single_head_risk import AttentionLoss
+from attn_lib.simulation.single_head_sampling import draw_matrix, labelled_tokens
+
+__all__ = ["MatrixMessagePassing", "Settings", "iterates", "train_by_matrix_amp"]
+
+
+class Settings(NamedTuple):
+    """How message passing was run: arguments of :func:`train_by_matrix_amp`, and n = round(alpha d^2)."""
+
+    d: int
+    n: int
+    noise: float
+    Sigma: float
+    n_iter: int
+    damping: float
+    tolerance: float
+    n_test: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class MatrixMessagePassing:
+    r"""Runs of :func:`train_by_matrix_amp`: one row per seed, one column per iterate t = 0, ..., n_iter.
+
+    A run that has stopped early, converged or diverged, repeats its last iterate to the end of the row.
+
+    Parameters
+    ----------
+    problem : SingleHead
+    settings : Settings
+    seeds : array (seed,)
+    m, q, Sigma : array (seed, t)
+        tr S S0 and tr S^2, with tr = Tr/d, and the response.
+    test_error : array (seed, t)
+        Mean over fresh samples with noisy labels of ``|Y - A|^2``.
+    train_loss, penalty : array (seed, t)
+        The data term of the risk at z(S^t) and :math:`\tilde\lambda\,\mathrm{tr}S^t`, as divided by d^2 in the theory.
+    step : array (seed, t - 1)
+        :math:`\mathrm{tr}(S^{t+1}-S^t)^2`; 0 once a run has stopped.
+    n_iter : array (seed,)
+        Iterations made.
+    converged, diverged : array (seed,)
+        The step fell to the tolerance; or :math:`\Lambda^t` was not positive, or numbers were out of reach of the prox.
+    S, S_star, R : array (seed, d, d)
+        Last iterate, target, and the matrix whose soft threshold the last iterate is.
+    """
+
+    problem: SingleHead
+    settings: Settings
+    seeds: np.ndarray
+    m: np.ndarray
+    q: np.ndarray
+    Sigma: np.ndarray
+    test_error: np.ndarray
+    train_loss: np.ndarray
+    penalty: np.ndarray
+    step: np.ndarray
+    n_iter: np.ndarray
+    converged: np.ndarray
+    diverged: np.ndarray
+    S: np.ndarray
+    S_star: np.ndarray
+    R: np.ndarray
+
+
+def iterates(problem, S_star, *, n, seed, noise=0.0, Sigma=1.0, damping=0.0):
+    """The iterates of message passing on one data set, without an end.
+
+    Parameters
+    ----------
+    problem : SingleHead
+    S_star : array (d, d)
+        Target, from :func:`~attn_lib.simulation.single_head_sampling.draw_matrix`.
+    n, seed : int
+        Number of samples and seed of the data set.
+    noise, Sigma, damping : float
+        As in :func:`train_by_matrix_amp`.
+
+    Returns
+    -------
+    iterator of Iterate
+        See :func:`~attn_lib.simulation.matrix_passing.message_passing`.
+    """
+    x, Y = labelled_tokens(problem, S_star, n=n, seed=seed)
+    prox = AttentionProx(Y, problem.beta, token_metric(x))
+    S, threshold = _first(len(S_star), seed, noise), 2 * problem.nuclear_penalty
+    return message_passing(TokenMeasurement(x[None]), prox, S, Sigma=Sigma, threshold=threshold, damping=damping)
+
+
+def train_by_matrix_amp(
+    problem,
+    *,
+    d,
+    seeds,
+    noise=0.0,
+    Sigma=1.0,
+    n_iter=20,
+    damping=0.0,
+    tolerance=0.0,
+    n_test=2000,
+    progress=False,
+):
+    r"""Run message passing on the data sets of :func:`~attn_lib.simulation.erm.train_single_head`.
+
+    Parameters
+    ----------
+    problem : SingleHead
+        Its kappa enters through :math:`\tilde\lambda=\sqrt\kappa\lambda` only: the rank of S is not bounded.
+    d : int
+        Dimension of the tokens, >= 2.
+    seeds : iterable of int
+        Distinct, >= 0; a seed gives the data set that the other simulations draw for it.
+    noise : float
+        S^0 is noise times a GOE matrix Z with tr Z^2 = 1, >= 0.
+    Sigma : float
+        Response :math:`\Sigma^0` of the first iteration, > 0.
+    n_iter : int
+        Largest number of iterations.
+    damping : float
+        Weight of the old value of :math:`\Lambda`, in [0, 1); 0 is none.
+    tolerance : float
+        A run stops when ``|S^{t+1} - S^t|_F / sqrt(d)`` is at most this.
+    n_test : int
+        Fresh samples for the test error, >= 1.
+    progress : bool
+        Show a progress bar over seeds.
+
+    Returns
+    -------
+    MatrixMessagePassing
+
+    Raises
+    ------
+    ValueError
+        Naming the argument, its value and what is allowed.
+
+    Accuracy
+    --------
+    Overlaps of one run fluctuate around state evolution by O(1/d), and are biased by as much.
+
+    Source
+    ------
+    Derived here from relaxed belief propagation; the structure is that of message passing for low-rank matrix sensing.
+    The metric of a sample is kept at its value at finite d instead of its limit, without which runs at d of order 100
+    can be unstable.
+
+    Examples
+    --------
+    >>> from attn_lib.problems import MarchenkoPastur, SingleHead
+    >>> problem = SingleHead(alpha=1.0, lam=0.01, Delta=0.5, kappa=1.0, target=MarchenkoPastur(kappa0=0.5))
+    >>> run = train_by_matrix_amp(problem, d=30, seeds=range(2), n_iter=8)
+    >>> run.q.shape, bool((run.step[:, -1] < run.step[:, 2]).all())
+    ((2, 9), True)
+    """
+    seeds = list(seeds) if isinstance(seeds, Iterable) else seeds
+    n = round(problem.alpha * d**2) if is_integer(d) else 0
+    settings = Settings(d, n, noise, Sigma, n_iter, damping, tolerance, n_test)
+    _check(settings, problem, seeds)
+    rows = [_run(problem, settings, seed) for seed in tqdm(seeds, desc="message passing", disable=not progress)]
+    columns = {name: np.array([row[name] for row in rows]) for name in rows[0]}
+    return MatrixMessagePassing(problem=problem, settings=settings, seeds=np.array(seeds), **columns)
+
+
+def _run(problem, s, seed):
+    """All iterations of one seed, as a dict of results."""
+    S_star = draw_matrix(problem, s.d, seed)
+    target = torch.as_tensor(S_star)
+    x, Y = labelled_tokens(problem, S_star, n=s.n_test, seed=seed, stream="test")
+    fresh, labels = TokenMeasurement(x[None]), AttentionLoss(Y[None], problem.beta)
+    states = iterates(problem, S_star, n=s.n, seed=seed, noise=s.noise, Sigma=s.Sigma, damping=s.damping)
+    state, trajectory, steps, converged, diverged = next(states), [], [], False, False
+    while True:
+        S = state.S
+        test_error = labels.errors(fresh.measure(S[None])).mean().item()
+        penalty = problem.nuclear_penalty * S.trace().item() / s.d
+        overlaps = ((S * target).sum().item() / s.d, (S * S).sum().item() / s.d)
+        trajectory.append((*overlaps, state.Sigma, test_error, state.loss / s.d**2, penalty))
+        if converged or len(steps) == s.n_iter:
+            break
+        try:
+            state = next(states)
+        except (FloatingPointError, ConvergenceError, torch.linalg.LinAlgError):
+            diverged = True
+            break
+        steps.append(((state.S - S) ** 2).sum().item() / s.d)
+        converged = steps[-1] <= s.tolerance**2
+    made = len(steps)
+    trajectory += [trajectory[-1]] * (s.n_iter - made)
+    R = np.zeros_like(S_star) if state.R is None else state.R.numpy()
+    names = ("m", "q", "Sigma", "test_error", "train_loss", "penalty")
+    return {
+        **dict(zip(names, zip(*trajectory, strict=True), strict=True)),
+        "step": steps + [0.0] * (s.n_iter - made),
+        **{"n_iter": made, "converged": converged, "diverged": diverged},
+        **{"S": state.S.numpy(), "S_star": S_star, "R": R},
+    }
+
+
+def _first(d, seed, noise):
+    G = generator(seed, "start").standard_normal((d, d))
+    return torch.as_tensor(noise * (G + G.T) / (2 * d) ** 0.5)
+
+
+def _check(s, problem, seeds):
+    require(is_integer(s.d) and s.d >= 2, "d", s.d, "an integer >= 2")
+    require(s.n >= 1, "alpha", problem.alpha, f"large enough for round(alpha d^2) >= 1 at d = {s.d}")
+    for name in ("noise", "tolerance"):
+        value = getattr(s, name)
+        require(is_real(value) and value >= 0, name, value, "a finite number >= 0")
+    require(is_real(s.Sigma) and s.Sigma > 0, "Sigma", s.Sigma, "a finite number > 0")
+    for name in ("n_iter", "n_test"):
+        require(is_integer(getattr(s, name)) and getattr(s, name) >= 1, name, getattr(s, name), "an integer >= 1")
+    require(is_real(s.damping) and 0 <= s.damping < 1, "damping", s.damping, "a number in [0, 1)")
+    check_seeds(seeds)
