@@ -17,6 +17,7 @@ from attn_lib.simulation.tokens import (
     StudentT,
     Ternary,
     Vocabulary,
+    VocabularyGaussian,
     embeddings,
 )
 
@@ -107,6 +108,14 @@ def test_identity_moments_of_tokens(law):
     assert (x.mean(0).abs() < 5 * error).all()  # 5 standard errors
     squares = x**2
     assert ((squares.mean(0) - variances).abs() <= 5 * squares.std(0) / 40_000**0.5 + 1e-12).all()
+
+
+def test_identity_gaussian_tokens_with_the_covariance_of_a_vocabulary():
+    g, words = normal(20_000, 1, 4), embeddings(4, 8, 5)
+    x = VocabularyGaussian(2.0).draw(g, 5)[:, 0]
+    products = x[:, :, None] * x[:, None]
+    error = products.std(0) / 20_000**0.5
+    assert ((products.mean(0) - words.mT @ words / 8).abs() < 5 * error).all()  # 5 standard errors
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,17 @@ from scipy.special import ndtr, ndtri, stdtrit
 
 from attn_lib.simulation._checks import is_integer, is_real, require
 
-__all__ = ["Correlated", "Gaussian", "Rademacher", "Sphere", "StudentT", "Ternary", "Vocabulary", "embeddings"]
+__all__ = [
+    "Correlated",
+    "Gaussian",
+    "Rademacher",
+    "Sphere",
+    "StudentT",
+    "Ternary",
+    "Vocabulary",
+    "VocabularyGaussian",
+    "embeddings",
+]
 
 
 @dataclass(frozen=True)
@@ -128,9 +138,39 @@ class Vocabulary(Gaussian):
 
     def draw(self, g, seed):
         """As :meth:`Gaussian.draw`; the first component of g chooses the word."""
-        words = embeddings(g.shape[-1], max(1, round(self.ratio * g.shape[-1])), seed)
+        words = self.words(g.shape[-1], seed)
         index = (torch.special.ndtr(g[..., 0]) * len(words)).long().clamp(max=len(words) - 1)
         return words.to(g.device)[index]
+
+    def words(self, d, seed):
+        """The embeddings, V at least 1.
+
+        Parameters
+        ----------
+        d, seed : int
+
+        Returns
+        -------
+        tensor (V, d)
+        """
+        return embeddings(d, max(1, round(self.ratio * d)), seed)
+
+
+@dataclass(frozen=True)
+class VocabularyGaussian(Vocabulary):
+    """Gaussian tokens with the covariance of a vocabulary, the mean of e e^T over its embeddings e.
+
+    Parameters
+    ----------
+    ratio : float
+        V/d > 0.
+    """
+
+    def draw(self, g, seed):
+        """As :meth:`Gaussian.draw`."""
+        words = self.words(g.shape[-1], seed)
+        values, vectors = torch.linalg.eigh(words.mT @ words / len(words))
+        return g @ (vectors * values.clamp(min=0).sqrt()).to(g.device) @ vectors.mT.to(g.device)
 
 
 @dataclass(frozen=True)

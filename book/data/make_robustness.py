@@ -1,0 +1,85 @@
+"""Layers that leave the assumptions of Part II, trained at finite d: writes robustness.json beside this file.
+
+About fifteen minutes on one core; parts that are there are kept. All problems have lambda = 0.1, Delta = 0.5,
+kappa = 1, a Marchenko-Pastur target with kappa0 = 0.5, and two tokens, unless their name says something else. The
+same seed has the same target, training set and noise in all parts with the same d, so that differences can be taken
+seed by seed. Parts ``VARIANT/D/ALPHA``:
+
+{"alpha", "d", "seeds"; "train_loss", "penalty", "test_error": one entry a seed; "rank", "asymmetry": lists over
+seeds of lists over heads; "m", "q": of matrices over heads and target heads, and over heads and heads}.
+"""
+
+import os
+from pathlib import Path
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+from store import complete
+
+from attn_lib.problems import MarchenkoPastur, SingleHead
+from attn_lib.simulation.robustness import train_variant
+from attn_lib.simulation.tokens import (
+    Correlated,
+    Rademacher,
+    Sphere,
+    StudentT,
+    Ternary,
+    Vocabulary,
+    VocabularyGaussian,
+)
+
+RESULT = Path(__file__).with_name("robustness.json")
+LAM = 0.1
+SEEDS = {40: range(8), 80: range(100, 106)}
+ALPHAS, FEW, ONE = (0.5, 1.0, 2.0, 4.0), (0.5, 2.0), (1.0,)
+RATIOS = (0.5, 1.0, 2.0, 4.0, 16.0, 64.0)
+TWO = {"n_heads": 2, "target_heads": 2}
+TOKENS = {
+    "rademacher": Rademacher(),
+    "sphere": Sphere(),
+    "ternary 0.2": Ternary(0.2),
+    "ternary 0.05": Ternary(0.05),
+    "student 5": StudentT(5.0),
+    "student 3": StudentT(3.0),
+    "correlated 0.5": Correlated(0.5),
+    "correlated 1": Correlated(1.0),
+}
+VARIANTS = {  # name: changes, alphas at d = 40, alphas at d = 80
+    "tied": ({}, ALPHAS, ALPHAS),
+    "untied": ({"tied": False}, (*ALPHAS, 8.0), ALPHAS),
+    "untied, no symmetry": ({"tied": False, "symmetric_target": False}, (*ALPHAS, 8.0), ALPHAS),
+    "two heads for one": ({"n_heads": 2}, ALPHAS, ()),
+    "two heads for one, lam/2": ({"n_heads": 2, "lam": LAM / 2}, ALPHAS, ()),
+    "one head for two": ({"target_heads": 2}, (*ALPHAS, 8.0), ()),
+    "two heads for two, lam/2": ({**TWO, "lam": LAM / 2}, (0.25, *ALPHAS, 8.0), FEW),
+    **{name: ({"tokens": law}, FEW, FEW) for name, law in TOKENS.items()},
+    **{f"vocabulary {r:g}": ({"tokens": Vocabulary(r)}, ONE, ONE) for r in RATIOS},
+    **{f"vocabulary {r:g}, Gaussian": ({"tokens": VocabularyGaussian(r)}, ONE, ONE) for r in RATIOS[:4]},
+}
+RECORD = {
+    "what": "Errors, ranks and overlaps of layers with untied weights, two heads, or other tokens.",
+    "script": "book/data/make_robustness.py",
+    "seeds": "8 at d = 40, 6 at d = 80, listed with each part",
+}
+
+
+def trained(changes, alpha, d):
+    changes = dict(changes)
+    target = MarchenkoPastur(kappa0=0.5)
+    problem = SingleHead(alpha=alpha, lam=changes.pop("lam", LAM), Delta=0.5, kappa=1.0, target=target)
+    e = train_variant(problem, d=d, seeds=SEEDS[d], max_iter=5000, **changes)
+    if not e.converged.all():
+        raise RuntimeError(f"{changes}, alpha = {alpha}, d = {d}: not converged")
+    names = ("train_loss", "penalty", "test_error", "rank", "asymmetry", "m", "q")
+    return {"alpha": alpha, "d": d, "seeds": list(SEEDS[d])} | {name: getattr(e, name).tolist() for name in names}
+
+
+def parts():
+    for i, d in enumerate(SEEDS):
+        for name, (changes, *alphas) in VARIANTS.items():
+            for alpha in alphas[i]:
+                yield f"{name}/{d}/{alpha:g}", trained, (changes, alpha, d)
+
+
+if __name__ == "__main__":
+    complete(RESULT, RECORD, parts())
