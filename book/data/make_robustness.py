@@ -7,6 +7,9 @@ seed by seed. Parts ``VARIANT/D/ALPHA``:
 
 {"alpha", "d", "seeds"; "train_loss", "penalty", "test_error": one entry a seed; "rank", "asymmetry": lists over
 seeds of lists over heads; "m", "q": of matrices over heads and target heads, and over heads and heads}.
+
+The part ``narrow`` has untied layers with d = 96 and p = 8, the proportions of the heads of a small transformer, trained
+on a target whose singular values follow a power law: "singular_values" (the 8 that are not zero), a list over seeds.
 """
 
 import os
@@ -16,7 +19,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 from store import complete
 
-from attn_lib.problems import MarchenkoPastur, SingleHead
+from attn_lib.problems import MarchenkoPastur, PowerLaw, SingleHead
 from attn_lib.simulation.robustness import train_variant
 from attn_lib.simulation.tokens import (
     Correlated,
@@ -74,11 +77,20 @@ def trained(changes, alpha, d):
     return {"alpha": alpha, "d": d, "seeds": list(SEEDS[d])} | {name: getattr(e, name).tolist() for name in names}
 
 
+def narrow(d, p, seeds):
+    problem = SingleHead(alpha=0.5, lam=LAM, Delta=0.5, kappa=p / d, target=PowerLaw(gamma=1.0, d=d))
+    e = train_variant(problem, d=d, seeds=seeds, tied=False, symmetric_target=False, max_iter=5000)
+    if not e.converged.all():
+        raise RuntimeError("narrow: not converged")
+    return {"d": d, "p": p, "seeds": list(seeds), "singular_values": e.singular_values[:, 0, :p].tolist()}
+
+
 def parts():
     for i, d in enumerate(SEEDS):
         for name, (changes, *alphas) in VARIANTS.items():
             for alpha in alphas[i]:
                 yield f"{name}/{d}/{alpha:g}", trained, (changes, alpha, d)
+    yield "narrow", narrow, (96, 8, range(12))
 
 
 if __name__ == "__main__":
