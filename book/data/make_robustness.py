@@ -8,7 +8,7 @@ seed by seed. Parts ``VARIANT/D/ALPHA``:
 {"alpha", "d", "seeds"; "train_loss", "penalty", "test_error": one entry a seed; "rank", "asymmetry": lists over
 seeds of lists over heads; "m", "q": of matrices over heads and target heads, and over heads and heads}.
 
-The part ``narrow`` has untied layers with d = 96 and p = 8, the proportions of the heads of a small transformer, trained
+The part ``narrow`` has untied layers with d = 96 and p = 8, the proportions of the heads of a transformer, trained
 on a target whose singular values follow a power law: "singular_values" (the 8 that are not zero), a list over seeds.
 """
 
