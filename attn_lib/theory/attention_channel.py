@@ -39,7 +39,8 @@ import numpy as np
 from scipy.special import expit
 
 from attn_lib.gaussian import gaussian_ball
-from attn_lib.theory.attention_prox import descend, loss_terms, lowest
+from attn_lib.theory.attention_jumps import ties
+from attn_lib.theory.attention_prox import descend, loss_terms, lowest, may_jump
 from attn_lib.theory.spectral_prior import Hats
 
 __all__ = ["Averages", "TwoTokenChannel", "conjugates", "form_of", "stein"]
@@ -167,7 +168,9 @@ class TwoTokenChannel:
         self.Q_prime = problem.target.second_moment + problem.Delta / 2
         self.nodes, weight = gaussian_ball(radius / n, radius, [True, True, False, False])
         self.weight = weight / weight.sum()
-        self.z0 = _fields(self.Q_prime**0.5 * self.nodes[:2])
+        # neighbours on a line of the last coordinate, along which both fields move alike
+        self.first = np.flatnonzero((self.nodes[:3, 1:] == self.nodes[:3, :-1]).all(axis=0))
+        self.z0 = _rotated(self.Q_prime**0.5 * self.nodes[:2])
         self.target = expit(problem.beta0 * self.z0)
         self.z = None
 
@@ -188,9 +191,14 @@ class TwoTokenChannel:
         z, total = np.empty_like(self.z0), np.zeros(len(Averages._fields))
         for part in (slice(i, i + _BLOCK) for i in range(0, self.weight.size, _BLOCK)):
             before = None if self.z is None else self.z[:, part]
-            z[:, part], terms = self._terms(overlaps, part, before, follow)
-            total += terms @ self.weight[part]
+            z[:, part] = self._prox(overlaps, part, before, follow)
+            total += (
+                self._terms(overlaps, z[:, part], *self._fields(overlaps, part), self.target[:, part])
+                @ self.weight[part]
+            )
         self.z = z
+        if may_jump(self.problem.beta, overlaps.Sigma):
+            total += self._at_jumps(overlaps)
         return Averages(*map(float, total))
 
     def refined(self):
@@ -226,35 +234,51 @@ class TwoTokenChannel:
         u = m / self.Q_prime * u0 + (3 * max(q - m**2 / self.Q_prime, 0.0)) ** 0.5 * x[1]
         return float(4 * (expit(self.problem.beta0 * u0) - expit(self.problem.beta * u)) ** 2 @ weight)
 
-    def _terms(self, overlaps, part, z, follow):
-        """The prox at some nodes, and there what :class:`Averages` averages."""
-        m, q, Sigma = overlaps
-        beta, beta0 = self.problem.beta, self.problem.beta0
-        z0, target = self.z0[:, part], self.target[:, part]
+    def _fields(self, overlaps, part):
+        """Target fields and cavity fields at some nodes."""
+        m, q, _ = overlaps
         spread = max(q - m**2 / self.Q_prime, 0.0) ** 0.5
-        omega = m / self.Q_prime * z0 + _fields(spread * self.nodes[2:, part])
+        z0, own = self.z0[:, part], self.nodes[2:, part]
+        return z0, m / self.Q_prime * z0 + _rotated(spread * own[::-1])
+
+    def _prox(self, overlaps, part, z, follow):
+        _, omega = self._fields(overlaps, part)
+        target, beta, Sigma = self.target[:, part], self.problem.beta, overlaps.Sigma
         if follow and z is not None:
-            z, _ = descend(z, omega, target, beta, Sigma)
-        else:
-            z = lowest(omega, target, beta, Sigma, () if z is None else (z,))
+            return descend(z, omega, target, beta, Sigma)[0]
+        return lowest(omega, target, beta, Sigma, () if z is None else (z,))
+
+    def _terms(self, overlaps, z, z0, omega, target):
+        """What :class:`Averages` averages, shape (6, N)."""
+        Sigma, beta, beta0 = overlaps.Sigma, self.problem.beta, self.problem.beta0
         f, g, h, slope = loss_terms(z, target, beta)
         k = -4 * slope * beta0 * target * (1 - target)
         # C (1 + Sigma H C)^-1 has the diagonal (3 + 8 Sigma h_v, 3 + 8 Sigma h_u) / determinant
         a, c = 1 + 3 * Sigma * h
         diagonal = (3 + 8 * Sigma * h[::-1]) / (a * c - Sigma**2 * h[0] * h[1])
-        return z, np.stack(
-            [
-                f[0] + f[1],
-                3 * (g[0] ** 2 + g[1] ** 2) + 2 * g[0] * g[1],
-                (omega * g).sum(axis=0),
-                (z0 * g).sum(axis=0),
-                (diagonal * h).sum(axis=0),
-                (diagonal * k).sum(axis=0),
-            ]
-        )
+        g_g = 3 * (g[0] ** 2 + g[1] ** 2) + 2 * g[0] * g[1]
+        products = [(x * y).sum(axis=0) for x, y in ((omega, g), (z0, g), (diagonal, h), (diagonal, k))]
+        return np.stack([f[0] + f[1], g_g, *products])
+
+    def _at_jumps(self, overlaps):
+        """What the sum over nodes lacks because the prox jumps between neighbours."""
+        m, q, Sigma = overlaps
+        beta, h = self.problem.beta, self.radius / self.n
+        step = _rotated(np.array([[max(q - m**2 / self.Q_prime, 0.0) ** 0.5 * h], [0.0]]))
+        distance = np.square(np.diff(self.z, axis=1)[:, self.first]).sum(axis=0)
+        first = self.first[distance > 2 * (step**2).sum()]
+        if not first.size:
+            return 0.0
+        z0, omega = self._fields(overlaps, first)
+        index, t, *wells = ties(self.z[:, first], self.z[:, first + 1], omega, step, self.target[:, first], beta, Sigma)
+        first, z0, omega = first[index], z0[:, index], omega[:, index] + t * step
+        target = self.target[:, first]
+        left, right = (self._terms(overlaps, z, z0, omega, target) for z in wells)
+        weight = self.weight[first] * np.exp(-t * h * (self.nodes[3, first] + t * h / 2))
+        return (left - right) @ ((t - 0.5) * weight)
 
 
-def _fields(x):
+def _rotated(x):
     """Fields (u, v) of covariance C from two independent standard Gaussians."""
     a, b = 2**0.5 * x[0], x[1]
     return np.stack([a + b, a - b])

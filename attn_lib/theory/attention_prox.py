@@ -16,7 +16,7 @@ cavity field, one near the target's field.
 import numpy as np
 from scipy.special import expit, logit
 
-__all__ = ["descend", "lowest", "loss_terms"]
+__all__ = ["descend", "loss_terms", "lowest", "may_jump"]
 
 _LONGEST = 1.5  # of a Newton step, in units of 1/beta: shorter than a well of the logistic function is wide
 
@@ -109,7 +109,7 @@ def lowest(omega, target, beta, Sigma, starts=()):
     -------
     array, shape (2, N)
     """
-    if 4 * Sigma * beta**2 * _LEAST_CURVATURE > -1:
+    if not may_jump(beta, Sigma):
         return descend(starts[0] if len(starts) else omega, omega, target, beta, Sigma)[0]
     # far out the loss is flat: the well of a distant target begins where the logistic function has its bend
     goal, far = logit(np.clip(target, 1e-15, 1 - 1e-15)) / beta, 3 / beta
@@ -122,6 +122,20 @@ def lowest(omega, target, beta, Sigma, starts=()):
         better = value < least - 1e-12 * (1 + least)
         best, least = np.where(better, z, best), np.where(better, value, least)
     return best
+
+
+def may_jump(beta, Sigma):
+    """Whether the prox objective is not convex for all fields, which it is for small beta^2 Sigma.
+
+    Parameters
+    ----------
+    beta, Sigma : float
+
+    Returns
+    -------
+    bool
+    """
+    return 4 * Sigma * beta**2 * _LEAST_CURVATURE <= -1
 
 
 # The least f'' at beta = 1: for t = 1, 4 s (1-s)^2 (3s-1) at 12 s^2 - 9 s + 1 = 0.

@@ -17,6 +17,8 @@ from attn_lib.theory.spectral_prior import Hats, Overlaps, Prior, potential
 __all__ = ["State", "iterate", "refine", "starting_point"]
 
 _ROUGH, _FINE = 1e-4, 1e-11  # residuals of the two stages
+_NEAR = 0.03  # a residual from which the second stage may start although the first has not ended
+_MAX_ROUNDS = 3
 _IDENTITY = 1e-9
 _MAX_RULES = 5
 
@@ -80,19 +82,28 @@ def iterate(problem, channel, prior, hats):
             raise FloatingPointError(f"conjugates must be positive: {found}")
         return np.log(found)
 
-    n_iter, x = 0, np.log(hats)
-    for _ in range(5):
-        rough = anderson(lambda x: update(x, False), x, tol=_ROUGH, memory=5)
-        m, q, _ = prior(problem, Hats(*np.exp(rough.x))).overlaps
-        # q - m^2/Q' suffers from cancellation near perfect recovery, and with it q_hat
-        noise = 1e-15 * q * channel.Q_prime / max(q * channel.Q_prime - m**2, 1e-30)
-        fine = anderson(lambda x: update(x, True), rough.x, tol=max(_FINE, noise), memory=5)
-        x, n_iter = fine.x, n_iter + rough.n_iter + fine.n_iter
-        if np.abs(update(x, False) - x).max() <= _ROUGH:
+    n_iter, x, change = 0, np.log(hats), np.inf
+    for _ in range(_MAX_ROUNDS):
+        try:
+            rough = anderson(lambda x: update(x, False), x, tol=_ROUGH, memory=5)
+        except ConvergenceError as error:  # minima that change hands may keep the residual from falling
+            rough = error.partial
+            if not rough.residual < _NEAR:
+                raise
+        fine, n_iter = _followed(problem, channel, prior, update, rough.x), n_iter + rough.n_iter
+        x, n_iter = fine.x, n_iter + fine.n_iter
+        change = np.abs(update(x, False) - x).max()
+        if change <= _ROUGH:
             break
-    else:
-        raise ConvergenceError("the minima of the prox do not settle", fine)
-    return _state(problem, channel, prior, Hats(*map(float, np.exp(x))), fine.residual, n_iter)
+    fine = _followed(problem, channel, prior, update, x)
+    return _state(problem, channel, prior, fine, n_iter + fine.n_iter)
+
+
+def _followed(problem, channel, prior, update, x):
+    m, q, _ = prior(problem, Hats(*np.exp(x))).overlaps
+    # q - m^2/Q' suffers from cancellation near perfect recovery, and with it q_hat
+    noise = 1e-15 * q * channel.Q_prime / max(q * channel.Q_prime - m**2, 1e-30)
+    return anderson(lambda x: update(x, True), x, tol=max(_FINE, noise), memory=5)
 
 
 def refine(problem, channel, prior, accuracy, hats=None):
@@ -150,7 +161,8 @@ def _lowered(problem, channel, prior):
     return state
 
 
-def _state(problem, channel, prior, hats, residual, n_iter):
+def _state(problem, channel, prior, point, n_iter):
+    hats = Hats(*map(float, np.exp(point.x)))
     found = prior(problem, hats)
     overlaps = found.overlaps
     averages = channel.averages(overlaps, follow=True)
@@ -170,4 +182,4 @@ def _state(problem, channel, prior, hats, residual, n_iter):
         "penalty": found.penalty,
         "rank": found.rank,
     }
-    return State(hats, found, phi, values, residual, n_iter, form, difference)
+    return State(hats, found, phi, values, point.residual, n_iter, form, difference)
