@@ -8,4 +8,9 @@ CPU or GPU). The same data sets serve :mod:`~attn_lib.simulation.baseline` (the 
 :mod:`~attn_lib.simulation.dynamics` (gradient descent and Adam), :mod:`~attn_lib.simulation.amp` (message
 passing) and :mod:`~attn_lib.simulation.search` (lower minima). :mod:`~attn_lib.simulation.general` trains layers
 with more tokens and columns.
+
+Part II has the same order. :mod:`~attn_lib.simulation.single_head_sampling` draws the data;
+:mod:`~attn_lib.simulation.sensing` says how they see the matrix S,
+:mod:`~attn_lib.simulation.single_head_risk` makes a risk of it, and :mod:`~attn_lib.simulation.single_head` trains;
+:mod:`~attn_lib.simulation.checkpoint` keeps what is finished.
 """
