@@ -50,8 +50,8 @@ class GaussianMeasurement:
         self.i, self.j = torch.triu_indices(d, d)
         n_pairs = entries.shape[2]
         a, b = pairs(round((2 * n_pairs + 0.25) ** 0.5 - 0.5))
-        self.scale = ((1.0 + (a == b)) / d).sqrt().to(entries)
-        self.weight = torch.where(self.i == self.j, 1.0, 2**0.5).to(entries)
+        self.scale = ((1 + (a == b).double()) / d).sqrt().to(entries)
+        self.weight = (2 - (self.i == self.j).double()).sqrt().to(entries)
 
     def measure(self, S):
         """z, (set, d, d) to (set, n, pair)."""
@@ -168,7 +168,7 @@ def _train(problem, d, n, p, seed, n_test, tolerance, max_iter):
     # a fresh measurement enters through its fields only, and they are Gaussian: no matrices need to be drawn
     fresh = generator(seed, "test")
     a, b = pairs(problem.n_tokens)
-    common, own = torch.as_tensor(fresh.standard_normal((2, 1, n_test, n_pairs))) * (1.0 + (a == b)).sqrt()
+    common, own = torch.as_tensor(fresh.standard_normal((2, 1, n_test, n_pairs))) * (1 + (a == b).double()).sqrt()
     z = q**0.5 * common
     z0 = m / q**0.5 * common + max(Q0 - m**2 / q, 0.0) ** 0.5 * own
     errors = AttentionLoss(_labels(problem, z0, fresh), problem.beta).errors(z)
