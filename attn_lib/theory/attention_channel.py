@@ -29,7 +29,7 @@ A and B have two forms, with or without derivatives of g (Stein's lemma):
 Where z jumps (the objective has several minima) only the second is right.
 
 A channel is any object with ``problem``, ``Q_prime``, ``accuracy`` (relative, that of a good compromise with time),
-``least_spread`` (of :math:`1-m^2/(qQ')`, for the Stein form) and the methods ``averages(overlaps, follow=False)``,
+``least_spread`` (of :math:`(q-m^2/Q')/Q'`, for the Stein form) and the methods ``averages(overlaps, follow=False)``,
 ``refined()`` and ``test_error(m, q)`` of :class:`TwoTokenChannel`.
 """
 
@@ -92,7 +92,7 @@ def stein(channel, overlaps, averages):
 
 
 def form_of(channel, overlaps):
-    r"""The form of A and B to use: "derivative" where :math:`1-m^2/(qQ')` is too small for "stein".
+    r"""The form of A and B to use: "derivative" where :math:`(q-m^2/Q')/Q'` is too small for "stein".
 
     Parameters
     ----------
@@ -104,7 +104,7 @@ def form_of(channel, overlaps):
     str
     """
     m, q, _ = overlaps
-    return "stein" if q * channel.Q_prime - m**2 > channel.least_spread * q * channel.Q_prime else "derivative"
+    return "stein" if q * channel.Q_prime - m**2 > channel.least_spread * channel.Q_prime**2 else "derivative"
 
 
 def conjugates(channel, overlaps, averages, form=None):

@@ -21,6 +21,7 @@ _NEAR = 0.03  # a residual from which the second stage may start although the fi
 _MAX_ROUNDS = 3
 _IDENTITY = 1e-9
 _MAX_RULES = 5
+_NOTHING = 1e-12  # a change that does not count: at the penalty where S becomes 0 all values do
 
 
 class State(NamedTuple):
@@ -140,17 +141,17 @@ def refine(problem, channel, prior, accuracy, hats=None):
         state = iterate(problem, channel, prior, state.hats)
         n_iter += state.n_iter
         changes = {name: abs(value - previous.values[name]) for name, value in state.values.items()}
-        if all(change <= accuracy * abs(state.values[name]) for name, change in changes.items()):
+        if all(change <= accuracy * abs(state.values[name]) + _NOTHING for name, change in changes.items()):
             return state._replace(n_iter=n_iter), changes
     raise ConvergenceError(f"{problem}: accuracy {accuracy:.0e} not reached, last changes {changes}", state)
 
 
 def _lowered(problem, channel, prior):
     """The fixed point at the end of a path of falling lam, each step starting where the last one ended."""
-    hats, lam, factor = starting_point(channel), 1.0, 0.5
+    hats, first, factor = starting_point(channel), max(1.0, 2 * problem.lam), 0.5
     reached, state = None, None
     while reached is None or reached > problem.lam:
-        lam = max(problem.lam, 1.0 if reached is None else reached * factor)
+        lam = first if reached is None else max(problem.lam, reached * factor)
         try:
             state = iterate(replace(problem, lam=lam), channel, prior, hats)
             hats, reached, factor = state.hats, lam, max(factor**1.5, 0.1)
