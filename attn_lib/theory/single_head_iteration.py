@@ -21,7 +21,7 @@ _NEAR = 0.03  # a residual from which the second stage may start although the fi
 _MAX_ROUNDS = 3
 _IDENTITY = 1e-9
 _MAX_RULES = 5
-_NOTHING = 1e-12  # a change that does not count: at the penalty where S becomes 0 all values do
+_NOTHING = 1e-12  # a change that does not count, for what falls to 0 at the penalty where S does
 
 
 class State(NamedTuple):
@@ -141,7 +141,8 @@ def refine(problem, channel, prior, accuracy, hats=None):
         state = iterate(problem, channel, prior, state.hats)
         n_iter += state.n_iter
         changes = {name: abs(value - previous.values[name]) for name, value in state.values.items()}
-        if all(change <= accuracy * abs(state.values[name]) + _NOTHING for name, change in changes.items()):
+        floor = {name: 0.0 if name in ("test_error", "train_loss") else _NOTHING for name in changes}
+        if all(change <= max(accuracy * abs(state.values[name]), floor[name]) for name, change in changes.items()):
             return state._replace(n_iter=n_iter), changes
     raise ConvergenceError(f"{problem}: accuracy {accuracy:.0e} not reached, last changes {changes}", state)
 
