@@ -114,7 +114,7 @@ def posterior_freedom(kappa0, t):
     Accuracy
     --------
     1e-7, mostly far better: midpoints in the angle :math:`\theta` of :math:`x=c-r\cos\theta` on each component of the
-    support, doubled until they settle. At the edges, where the density is a square root, the integrand is smooth in the angle;
+    support, doubled until they settle. At the edges, where the density is a square root, the integrand is smooth;
     slow only where two components are about to merge.
 
     Source
@@ -179,7 +179,7 @@ def solve_bayes_optimal(kappa0, *, alpha, Delta, n_tokens=2, beta0=1.0):
     Examples
     --------
     >>> round(solve_bayes_optimal(0.5, alpha=0.1, Delta=0.0).q, 3)
-    1.062
+    1.108
     """
     target = MarchenkoPastur(kappa0=kappa0)
     problem = SingleHead(alpha=alpha, lam=1.0, Delta=Delta, kappa=1.0, target=target, n_tokens=n_tokens)

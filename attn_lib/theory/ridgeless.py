@@ -101,8 +101,8 @@ def solve_ridgeless(target, *, alpha, Delta, n_tokens=2, beta=1.0, beta0=1.0):
     --------
     >>> from attn_lib.problems import MarchenkoPastur
     >>> s = solve_ridgeless(MarchenkoPastur(kappa0=0.5), alpha=0.1, Delta=0.0)
-    >>> round(s.rank, 3), s.q < s.m < 1.5
-    (0.376, True)
+    >>> round(s.rank, 3), s.m < s.q < 1.5
+    (0.409, True)
     """
     problem = SingleHead(
         alpha=alpha, lam=1.0, Delta=Delta, kappa=1.0, target=target, n_tokens=n_tokens, beta=beta, beta0=beta0

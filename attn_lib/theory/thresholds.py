@@ -110,7 +110,7 @@ def alpha_interpolation(target, *, Delta, n_tokens=2):
     while excess(high) < 0:
         low, high = high, high + 2
     delta = np.exp(brentq(excess, low, high, xtol=1e-12) if high > low else low)
-    return FreeConvolution(target, delta).tail(0.0).d1J / (2 * delta * N)
+    return float(FreeConvolution(target, delta).tail(0.0).d1J / (2 * delta * N))
 
 
 def alpha_recovery(kappa0, n_tokens=2):
