@@ -210,7 +210,7 @@ def test_identity_linear_response_of_the_minimum(solve):
     """Envelope theorem: the minimum grows with alpha by M, with lam by the penalty divided by lam."""
     problem, step = head(alpha=1.0, lam=0.1), 1e-3
     found = solve(problem)
-    channel = TwoTokenChannel(problem, found_rule(found), 6.5)
+    channel = TwoTokenChannel(problem, 14, 6.5)
     a = channel.averages(found.overlaps)
 
     def derivative(name):
@@ -224,11 +224,6 @@ def test_identity_linear_response_of_the_minimum(solve):
     np.testing.assert_allclose(derivative("alpha"), a.loss + found.overlaps.Sigma * a.g_g / 2, rtol=2e-4, atol=0)
     np.testing.assert_allclose(derivative("lam"), found.penalty / problem.lam, rtol=2e-4, atol=0)
     np.testing.assert_allclose(found.potential, found.train_loss + found.penalty, rtol=0, atol=1e-9)  # as the solver
-
-
-def found_rule(solution):
-    """A rule at least as fine as the one of a solution without jumps."""
-    return 14
 
 
 def test_closed_form_nothing_is_learned_at_a_large_penalty():
@@ -313,12 +308,11 @@ def test_agrees_with_a_drawn_target(kappa0):
     """The eigenvalues of one Wishart matrix in place of the Marchenko-Pastur law."""
     d = 300
     W = np.random.default_rng(0).standard_normal((d, round(kappa0 * d)))
-    eigenvalues = np.linalg.eigvalsh(W @ W.T) / np.sqrt(W.shape[1] * d)
+    eigenvalues = np.clip(np.linalg.eigvalsh(W @ W.T), 0, None)
+    eigenvalues *= np.sqrt((1 + kappa0) / (eigenvalues**2).mean())  # the scale alone fluctuates by 4/d
     law = sh.solve(head(alpha=1.0, lam=0.1, target=MarchenkoPastur(kappa0=kappa0)))
-    drawn = sh.solve(
-        head(alpha=1.0, lam=0.1, target=FiniteRank(eigenvalues=np.clip(eigenvalues, 0, None))), start=law.hats
-    )
-    # spectral averages of a Wishart matrix fluctuate by 1/d around their limits: 1 % is three times that
+    drawn = sh.solve(head(alpha=1.0, lam=0.1, target=FiniteRank(eigenvalues=eigenvalues)), start=law.hats)
+    # other averages over the spectrum of a Wishart matrix fluctuate by 1/d around their limits: 1 % is three times that
     np.testing.assert_allclose(drawn.overlaps, law.overlaps, rtol=1e-2, atol=0)
     np.testing.assert_allclose(drawn.test_error, law.test_error, rtol=1e-2, atol=0)
 
@@ -332,10 +326,10 @@ def test_identity_power_law_is_its_list():
 
 def test_closed_form_direct_training_without_noise_and_ridge():
     r"""``|S - S0|^2 = Q0 (1 - 4 alpha)``, approached linearly in the ridge."""
-    for alpha in (0.05, 0.2):
+    for alpha in (0.1, 0.2):
         excess = []
         for lam in (1e-4, 1e-5):
-            m, q, _ = sh.solve_direct(head(alpha=alpha, lam=lam, Delta=0.0)).overlaps
+            m, q, _ = sh.solve_direct(head(alpha=alpha, lam=lam, Delta=0.0), accuracy=COARSE).overlaps
             excess.append((1.5 - 2 * m + q) / 1.5 - (1 - 4 * alpha))
         assert abs(excess[1]) < 0.3 * abs(excess[0]) < 0.01
 
