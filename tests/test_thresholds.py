@@ -124,22 +124,26 @@ def test_closed_form_small_rank_recovery():
 # The interpolating phase
 
 
-@pytest.mark.parametrize(("alpha", "Delta"), [(0.05, 0.0), (0.1, 0.0), (0.05, 0.5), (0.1, 0.5)])
-def test_agrees_with_small_lam(alpha, Delta):
-    """The solution at lam > 0 tends to the ridgeless one, with corrections that halve with lam or faster."""
-    limit = solve_ridgeless(HALF, alpha=alpha, Delta=Delta)
+@pytest.mark.parametrize("Delta", [0.0, 0.5])
+def test_agrees_with_small_lam(Delta):
+    """The solution at lam > 0 tends to the ridgeless one.
 
-    def distance(lam):
-        s = solve(SingleHead(alpha=alpha, lam=lam, Delta=Delta, kappa=1.0, target=HALF))
+    Slowly: a saturated label binds only when the response, of order 1/lam, exceeds the inverse square of the softmax's
+    slope there. Their fraction, and with it the distance, more than halves with each decade of lam.
+    """
+    limit = solve_ridgeless(HALF, alpha=0.1, Delta=Delta)
+    wanted = np.array([limit.m, limit.q, limit.delta, limit.epsilon, limit.eta, limit.rank, limit.test_error])
+    distances, losses, start = [], [], None
+    for lam in (1e-3, 1e-4, 1e-5):
+        s = solve(SingleHead(alpha=0.1, lam=lam, Delta=Delta, kappa=1.0, target=HALF), accuracy=1e-3, start=start)
         found = [s.overlaps.m, s.overlaps.q, s.delta, s.epsilon, s.eta, s.rank, s.test_error]
-        wanted = [limit.m, limit.q, limit.delta, limit.epsilon, limit.eta, limit.rank, limit.test_error]
-        return np.abs(np.array(found) / wanted - 1), s.train_loss
-
-    (far, loss_far), (near, loss_near) = distance(1e-4), distance(1e-5)
-    assert loss_near < loss_far / 10
-    # 1e-4: the accuracy asked of solve
-    assert (near < far / 2 + 1e-4).all(), (far, near)
-    np.testing.assert_allclose(near, 0, atol=2e-2)
+        distances.append(np.abs(found / wanted - 1))
+        losses.append(s.train_loss)
+        start = s.hats
+    for far, near in zip(distances[:-1], distances[1:], strict=True):
+        assert (near < far / 2 + 2e-3).all(), (far, near)  # twice the accuracy asked of solve
+    np.testing.assert_allclose(distances[-1], 0, rtol=0, atol=0.05)  # 3 % of the labels have |u| > ln(1/lam)/2
+    assert losses[1] < losses[0] / 10 and losses[2] < losses[1] / 10
 
 
 def least_trace(S0, y, A, n_iter=1500):

@@ -1,0 +1,187 @@
+"""Around the thresholds of Part II, theory and simulation: writes thresholds.json beside this file.
+
+About forty minutes on one core; parts that are there are kept. Two tokens, kappa0 = 0.5, kappa = 1. Parts:
+
+- ``interpolation/D/SEED``: noisy labels (Delta = 0.5) held by least squares in their logits, without penalty, over
+  S = W W^T/sqrt(p d). Columns "alpha" and "residual" (norm of the residual divided by d, 0 where weights of zero
+  training loss exist).
+- ``recovery/D/SEED``: labels without noise, the same with the penalty lowered to 3e-4: least trace among interpolating
+  matrices, but for an error of order lam. Columns "alpha" and "error", tr (S - S0)^2.
+- ``training/DELTA/D/ALPHA``: the attention loss, lam lowered step by step, each minimisation starting at the last W.
+  "lam"; columns over lam, each with one entry per seed: "train_loss", "penalty", "test_error", "m", "q", "rank",
+  "converged", "n_iter".
+- ``centring/KIND``: the same at Delta = 0, alpha = 0.3, d = 50, student centred by the trace or by the mean over the
+  data.
+- ``theory/DELTA/LAM``: columns "alpha" and "train_loss", "test_error", "rank", "quadrature_error" (of the test error)
+  of the state evolution; "failed" lists the alphas at which it was not solved.
+"""
+
+import os
+from pathlib import Path
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+import torch
+from store import complete
+
+from attn_lib.fixed_point import ConvergenceError
+from attn_lib.problems import MarchenkoPastur, SingleHead
+from attn_lib.simulation.lbfgs import minimise
+from attn_lib.simulation.sensing import TokenMeasurement
+from attn_lib.simulation.single_head_risk import AttentionLoss, FactorisedRisk
+from attn_lib.simulation.single_head_sampling import draw_matrix, draw_start, labelled_tokens
+from attn_lib.theory.single_head import solve
+
+RESULT = Path(__file__).with_name("thresholds.json")
+RECORD = {
+    "what": "Interpolation and recovery of a single head: training and test errors, and both thresholds, at small lam.",
+    "script": "book/data/make_thresholds.py",
+    "seeds": "the last number in the name of a part, or listed in it",
+}
+LAMS = (1e-2, 1e-3, 1e-4, 1e-5)
+INTERPOLATION = {40: range(100, 112), 60: range(200, 208), 80: range(300, 304)}
+RECOVERY = {30: range(400, 412), 40: range(500, 508), 60: range(600, 604)}
+ABOVE, BELOW = (0.24, 0.22, 0.2, 0.185), (0.14, 0.16, 0.175, 0.19)
+TRAINED = {40: ((0.05, 0.1, 0.13, 0.16, 0.2, 0.25, 0.35, 0.5), range(4)), 80: ((0.1, 0.16, 0.25), range(1))}
+ALPHAS = (0.05, 0.08, 0.1, 0.12, 0.135, 0.15, 0.165, 0.18, 0.2, 0.23, 0.27, 0.35, 0.5)
+TOLERANCE, MAX_ITER = 1e-2, 4000
+
+
+class LogitLoss:
+    """Squared distance of z from the noisy pre-activations, but for a constant: what the labels determine of them.
+
+    With u = z_11 - z_12, v = z_22 - z_12 and the logits of the two rows of Y this is r^T C^-1 r, C = ((3, 1), (1, 3)).
+    """
+
+    def __init__(self, Y):
+        self.logits = torch.stack([(Y[..., 0, 0] / Y[..., 0, 1]).log(), (Y[..., 1, 1] / Y[..., 1, 0]).log()], -1)
+        self.a = torch.zeros(3)
+
+    def value_and_gradient(self, z):
+        r = torch.stack([z[..., 0] - z[..., 1], z[..., 2] - z[..., 1]], -1) - self.logits
+        u, v = (3 * r[..., 0] - r[..., 1]) / 8, (3 * r[..., 1] - r[..., 0]) / 8
+        return (r[..., 0] * u + r[..., 1] * v).sum(-1), 2 * torch.stack([u, -u - v, v], -1)
+
+
+def problem_at(alpha, Delta, lam=1e-2):
+    return SingleHead(alpha=alpha, lam=lam, Delta=Delta, kappa=1.0, target=MarchenkoPastur(kappa0=0.5))
+
+
+def fitted(W, x, loss, lam, d, centring="trace"):
+    """Minimum of loss + lam |W|^2 from W, with its risk."""
+    risk = FactorisedRisk(TokenMeasurement(x, centring=centring), loss, lam, d=d, p=d)
+    return minimise(risk, W, tolerance=TOLERANCE * 2 * max(lam, 1e-5) * d, max_iter=MAX_ITER), risk
+
+
+def start(d, seed):
+    return torch.as_tensor(draw_start(d, d, seed, 0)).reshape(1, -1)
+
+
+def data(problem, d, seed, **options):
+    """Target, and tokens and labels of one data set."""
+    S0 = draw_matrix(problem, d, seed)
+    n = options.pop("n", round(problem.alpha * d**2))
+    x, Y = labelled_tokens(problem, S0, n=n, seed=seed, **options)
+    return torch.as_tensor(S0), x[None], Y[None]
+
+
+def interpolation(d, seed):
+    W, residuals = start(d, seed), []
+    for alpha in ABOVE:
+        _, x, Y = data(problem_at(alpha, 0.5), d, seed)
+        minimum, _ = fitted(W, x, LogitLoss(Y), 0.0, d)
+        if not minimum.converged.all():
+            raise RuntimeError(f"interpolation, d = {d}, seed = {seed}, alpha = {alpha}: not converged")
+        W = minimum.Q
+        residuals.append(minimum.value.item() ** 0.5 / d)
+    return {"alpha": ABOVE, "residual": residuals}
+
+
+def recovery(d, seed):
+    errors = []
+    for alpha in BELOW:
+        S0, x, Y = data(problem_at(alpha, 0.0), d, seed)
+        W = start(d, seed)
+        for lam in (1e-1, 1e-2, 1e-3, 3e-4):
+            minimum, risk = fitted(W, x, LogitLoss(Y), lam, d)
+            W = minimum.Q
+        if not minimum.converged.all():
+            raise RuntimeError(f"recovery, d = {d}, seed = {seed}, alpha = {alpha}: not converged")
+        errors.append(((risk.matrix(W)[0] - S0) ** 2).sum().item() / d)
+    return {"alpha": BELOW, "error": errors}
+
+
+def training(Delta, d, alpha, seeds, lams=LAMS, centring="trace"):
+    chains = [chain(problem_at(alpha, Delta), d, seed, lams, centring) for seed in seeds]
+    columns = {name: [[row[i][name] for row in chains] for i in range(len(lams))] for name in chains[0][0]}
+    return {"alpha": alpha, "d": d, "Delta": Delta, "seeds": list(seeds), "lam": lams, **columns}
+
+
+def chain(problem, d, seed, lams, centring):
+    S0, x, Y = data(problem, d, seed)
+    _, fresh, fresh_Y = data(problem, d, seed, n=10_000, stream="test")
+    W, rows = start(d, seed), []
+    for lam in lams:
+        minimum, risk = fitted(W, x, AttentionLoss(Y, 1.0), lam, d, centring)
+        W = minimum.Q
+        S = risk.matrix(W)
+        offset = TokenMeasurement(x).measure(S).mean(1, keepdim=True) * (centring == "empirical")
+        errors = AttentionLoss(fresh_Y, 1.0).errors(TokenMeasurement(fresh).measure(S) - offset)
+        rows.append(
+            {
+                "train_loss": risk.loss(risk.fields(W))[0].item() / d**2,
+                "penalty": lam * (W**2).sum().item() / d**2,
+                "test_error": errors.mean().item(),
+                "m": (S[0] * S0).sum().item() / d,
+                "q": (S**2).sum().item() / d,
+                "rank": (torch.linalg.eigvalsh(S[0]) > 1e-3).double().mean().item(),
+                "converged": minimum.converged.item(),
+                "n_iter": minimum.n_iter.item(),
+            }
+        )
+    return rows
+
+
+def theory(Delta, lam):
+    """From large alpha to small, each solution starting the next."""
+    rows, failed, hats = [], [], None
+    for alpha in ALPHAS[::-1]:
+        try:
+            s = solve(problem_at(alpha, Delta, lam), accuracy=1e-2, start=hats)
+        except ConvergenceError:
+            failed.append(alpha)
+            hats = None
+            continue
+        hats = s.hats
+        error = s.quadrature_error["test_error"]
+        values = {"train_loss": s.train_loss, "test_error": s.test_error, "rank": s.rank, "quadrature_error": error}
+        rows.insert(0, {"alpha": alpha, **{name: float(value) for name, value in values.items()}})
+    columns = {name: [row[name] for row in rows] for name in rows[0]}
+    return {"lam": lam, "Delta": Delta, "failed": failed, **columns}
+
+
+def parts():
+    for d in (40, 60):
+        for seed in INTERPOLATION[d]:
+            yield f"interpolation/{d}/{seed}", interpolation, (d, seed)
+    for d in (30, 40):
+        for seed in RECOVERY[d]:
+            yield f"recovery/{d}/{seed}", recovery, (d, seed)
+    for Delta in (0.5, 0.0):
+        for lam in LAMS:
+            yield f"theory/{Delta}/{lam}", theory, (Delta, lam)
+        alphas, seeds = TRAINED[40]
+        for alpha in alphas:
+            yield f"training/{Delta}/40/{alpha}", training, (Delta, 40, alpha, seeds)
+    for centring in ("trace", "empirical"):
+        yield f"centring/{centring}", training, (0.0, 50, 0.3, range(2), LAMS[:3], centring)
+    for d, each in ((60, recovery), (80, interpolation)):
+        for seed in (RECOVERY if each is recovery else INTERPOLATION)[d]:
+            yield f"{each.__name__}/{d}/{seed}", each, (d, seed)
+    alphas, seeds = TRAINED[80]
+    for alpha in alphas:
+        yield f"training/0.5/80/{alpha}", training, (0.5, 80, alpha, seeds)
+
+
+if __name__ == "__main__":
+    complete(RESULT, RECORD, parts())
