@@ -7,11 +7,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.integrate import quad
+from scipy.stats import wasserstein_distance
 
 from attn_lib.problems import SingleHead
+from attn_lib.simulation.erm import train_single_head
 from attn_lib.spectra import FreeConvolution, learned_spectrum
 from attn_lib.spectra.laws import FiniteRank, MarchenkoPastur, PowerLaw, Semicircle
 from attn_lib.spectra.learned import LearnedSpectrum
+from attn_lib.theory import single_head
 
 # rounding: sums of some hundred terms, amplified by the few units that positions and moments are large
 ROUNDING = {"rtol": 1e-10, "atol": 1e-11}
@@ -347,3 +350,38 @@ def test_rejects_other_bad_input():
 def test_rejects_laws(make, field):
     with pytest.raises(ValueError, match=f"{field} = "):
         make()
+
+
+@pytest.mark.parametrize("alpha", [0.5, 2.0])
+def test_theory_matches_simulation_trained_layers(alpha):
+    """Eigenvalues of trained layers against the predicted quantiles, and their rank, at two sizes."""
+    problem = SingleHead(alpha=alpha, lam=0.01, Delta=0.5, kappa=1.0, target=MarchenkoPastur(kappa0=0.5))
+    predicted = learned_spectrum(single_head.solve(problem))
+    quantiles = predicted.quantile((np.arange(2000) + 0.5) / 2000)
+    for d in (20, 40):
+        e = train_single_head(problem, d=d, seeds=range(4), dtype="float32", tolerance=1e-3, n_test=100, device="cpu")
+        distances = [wasserstein_distance(values, quantiles) for values in e.eigenvalues]
+        # d points on an interval of length 4 are 1/d away from its law at best; the fluctuations of a spectrum are of
+        # the same order, and so is what finite d does to the target
+        assert np.mean(distances) < 3 / d
+        error = e.rank.std(ddof=1) / 2
+        assert abs(e.rank.mean() - predicted.rank) < 4 * error + 1 / d
+        # other laws with the same rank or the same threshold are farther away
+        for wrong in (LAWS[1], FiniteRank(eigenvalues=[1.0])):
+            other = FreeConvolution(wrong, 0.3 + predicted.noisy.delta).quantile((np.arange(2000) + 0.5) / 2000)
+            assert np.mean([wasserstein_distance(values, other) for values in e.eigenvalues]) > 3 / d
+
+
+def test_theory_matches_simulation_outliers():
+    """Positions and overlaps of isolated eigenvalues of a layer trained on a power-law target."""
+    problem = SingleHead(alpha=0.5, lam=0.01, Delta=0.5, kappa=1.0, target=PowerLaw(gamma=1.0, d=60))
+    predicted = learned_spectrum(single_head.solve(problem, accuracy=1e-3)).outliers[:-5:-1]
+    e = train_single_head(problem, d=60, seeds=range(3), dtype="float32", tolerance=1e-3, n_test=100, device="cpu")
+    learned_vectors = np.linalg.eigh(e.W @ e.W.mT)[1][:, :, :-5:-1]
+    target_vectors = np.linalg.eigh(e.S0)[1][:, :, :-5:-1]
+    overlaps = np.einsum("rik,rik->rk", learned_vectors, target_vectors) ** 2
+    for values, field in ((e.eigenvalues[:, :-5:-1], "position"), (overlaps, "overlap")):
+        theory = np.array([getattr(o, field) for o in predicted])
+        error = values.std(axis=0, ddof=1) / 3**0.5
+        # relative 1/d times a few: one eigenvalue is 1/d of all, and the trained layer has corrections of that order
+        assert (np.abs(values.mean(axis=0) - theory) < 4 * error + 3 / 60 * theory).all()

@@ -1,0 +1,77 @@
+"""Eigenvalues of trained layers of full rank: writes spectra.json beside this file.
+
+About half an hour on one core; parts that are there are kept. Parameters: lambda = 0.01, Delta = 0.5, kappa = 1, two
+tokens. Parts, one run each:
+
+- ``marchenko-pastur/ALPHA/D/SEED``: kappa0 = 0.5. {"alpha", "d", "seeds": [SEED], "tolerance" of the training,
+  "eigenvalues" of S = W W^T/sqrt(p d), ascending, "target": those of S0};
+- ``power-law/ALPHA/D/SEED``: eigenvalues sqrt(d)/i. The same, and "overlaps": squared overlaps of the eigenvectors of
+  the 15 largest eigenvalues of S with those of S0, in descending order.
+"""
+
+import os
+from pathlib import Path
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+import numpy as np
+from store import complete
+
+from attn_lib.problems import MarchenkoPastur, PowerLaw, SingleHead
+from attn_lib.simulation.erm import train_single_head
+
+RESULT = Path(__file__).with_name("spectra.json")
+RECORD = {
+    "what": "Eigenvalues of trained layers of full rank, Marchenko-Pastur and power-law targets, d = 50 to 200.",
+    "script": "book/data/make_spectra.py",
+    "seeds": "one in each part, listed there",
+}
+SMALL = (0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 1.0, 2.0, 4.0, 10.0)
+# Changes of eigenvalues below 1e-4: a larger alpha makes the same gradient a smaller distance from the minimum.
+TOLERANCE = {10.0: 1e-2, 40.0: 3e-2}
+
+
+def trained(alpha, d, seed, power_law):
+    target = PowerLaw(gamma=1.0, d=d) if power_law else MarchenkoPastur(kappa0=0.5)
+    problem = SingleHead(alpha=alpha, lam=0.01, Delta=0.5, kappa=1.0, target=target)
+    tolerance = TOLERANCE.get(alpha, 1e-3)
+    e = train_single_head(
+        problem, d=d, seeds=[seed], dtype="float32", tolerance=tolerance, n_test=100, device="cpu"
+    )  # fmt: skip
+    if not e.converged.all():
+        raise RuntimeError(f"{problem}, seed {seed}: not converged")
+    values, vectors = np.linalg.eigh(e.S0[0])
+    result = {
+        "alpha": alpha,
+        "d": d,
+        "seeds": [seed],
+        "tolerance": tolerance,
+        "eigenvalues": e.eigenvalues[0].tolist(),
+        "target": values.tolist(),
+    }
+    if power_law:
+        _, learned = np.linalg.eigh(e.W[0] @ e.W[0].T)
+        result["overlaps"] = (np.einsum("ik,ik->k", vectors, learned)[:-16:-1] ** 2).tolist()
+    return result
+
+
+def part(law, alpha, d, seed):
+    return f"{law}/{alpha}/{d}/{seed}", trained, (alpha, d, seed, law == "power-law")
+
+
+def parts():
+    for alpha in (0.05, 0.5):
+        yield from (part("marchenko-pastur", alpha, 200, seed) for seed in range(9000, 9004))
+    for alpha in (0.1, 0.5):
+        yield from (part("power-law", alpha, 200, seed) for seed in range(9100, 9104))
+    for alpha in SMALL:
+        yield from (part("marchenko-pastur", alpha, 100, seed) for seed in range(9200, 9203))
+    yield from (part("marchenko-pastur", 0.5, 50, seed) for seed in range(9300, 9308))
+    yield from (part("marchenko-pastur", 4.0, 50, seed) for seed in range(9300, 9308))
+    yield part("marchenko-pastur", 4.0, 200, 9000)
+    yield part("marchenko-pastur", 40.0, 140, 9400)
+    yield part("marchenko-pastur", 4.0, 200, 9001)
+
+
+if __name__ == "__main__":
+    complete(RESULT, RECORD, parts())
