@@ -172,7 +172,7 @@ class TwoTokenChannel:
         self.first = np.flatnonzero((self.nodes[:3, 1:] == self.nodes[:3, :-1]).all(axis=0))
         self.z0 = _rotated(self.Q_prime**0.5 * self.nodes[:2])
         self.target = expit(problem.beta0 * self.z0)
-        self.z = None
+        self.z, self.at_jumps = None, 0.0
 
     def averages(self, overlaps, follow=False):
         """Averages at the overlaps.
@@ -181,8 +181,8 @@ class TwoTokenChannel:
         ----------
         overlaps : Overlaps
         follow : bool
-            True to continue the minimum of the prox that the last call took at each node, which makes the averages
-            smooth functions of the overlaps; False to look for the lowest one.
+            True to continue the minimum of the prox that the last call took at each node, and to keep the correction
+            for its jumps, which makes the averages smooth functions of the overlaps; False to look for the lowest one.
 
         Returns
         -------
@@ -197,8 +197,10 @@ class TwoTokenChannel:
                 @ self.weight[part]
             )
         self.z = z
-        if may_jump(self.problem.beta, overlaps.Sigma):
-            total += self._at_jumps(overlaps)
+        if not follow:
+            jumps = may_jump(self.problem.beta, overlaps.Sigma)
+            self.at_jumps = self._at_jumps(overlaps) if jumps else 0.0
+        total += self.at_jumps
         return Averages(*map(float, total))
 
     def refined(self):
@@ -246,7 +248,7 @@ class TwoTokenChannel:
         target, beta, Sigma = self.target[:, part], self.problem.beta, overlaps.Sigma
         if follow and z is not None:
             return descend(z, omega, target, beta, Sigma)[0]
-        return lowest(omega, target, beta, Sigma, () if z is None else (z,))
+        return lowest(omega, target, beta, Sigma, z)
 
     def _terms(self, overlaps, z, z0, omega, target):
         """What :class:`Averages` averages, shape (6, N)."""

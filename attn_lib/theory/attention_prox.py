@@ -93,35 +93,57 @@ def descend(z, omega, target, beta, Sigma, tol=1e-7, max_iter=200):
     raise FloatingPointError(f"{index.size} proximal operators have not converged: Sigma = {Sigma:.3g}")
 
 
-def lowest(omega, target, beta, Sigma, starts=()):
-    """The global minimum of the prox objective.
+def lowest(omega, target, beta, Sigma, start=None):
+    r"""The global minimum of the prox objective.
 
-    Each row starts in either of its possible wells; from the four combinations, and from further starts if given, the
-    lowest minimum is taken. Where the objective is convex one start is enough.
+    With :math:`a=\mathrm{logit}(t_u)/\beta-\omega_u` and b likewise for v, every stationary point has
+    :math:`u-\omega_u` between the least and the largest of a, b/3 and 0: given v, u lies between
+    :math:`\omega_u+(v-\omega_v)/3` and the bottom of its loss. Where the objective is convex in u on this interval, u
+    has one well, else two: one near the cavity field, one near the target's. Of all combinations the lowest is taken.
 
     Parameters
     ----------
     omega, target : arrays, shape (2, N)
     beta, Sigma : float
-    starts : sequence of arrays, shape (2, N)
+    start : array, shape (2, N), optional
+        A guess.
 
     Returns
     -------
     array, shape (2, N)
     """
+    start = omega if start is None else start
     if not may_jump(beta, Sigma):
-        return descend(starts[0] if len(starts) else omega, omega, target, beta, Sigma)[0]
+        return descend(start, omega, target, beta, Sigma)[0]
+    goal = logit(np.clip(target, 1e-15, 1 - 1e-15)) / beta
+    several = ~_one_well(goal - omega, omega, target, beta, Sigma)
     # far out the loss is flat: the well of a distant target begins where the logistic function has its bend
-    goal, far = logit(np.clip(target, 1e-15, 1 - 1e-15)) / beta, 3 / beta
-    move = np.sign(goal) * np.minimum(np.abs(goal), np.maximum(far, np.sign(goal) * omega))
+    move = np.sign(goal) * np.minimum(np.abs(goal), np.maximum(3 / beta, np.sign(goal) * omega))
     follow = omega + (move - omega)[::-1] / 3
-    starts = [*starts, omega, move, np.stack([move[0], follow[1]]), np.stack([follow[0], move[1]])]
-    best, least = descend(starts[0], omega, target, beta, Sigma)
-    for start in starts[1:]:
-        z, value = descend(start, omega, target, beta, Sigma)
-        better = value < least - 1e-12 * (1 + least)
-        best, least = np.where(better, z, best), np.where(better, value, least)
+    rivals = [
+        (several.any(axis=0), omega),
+        (several[0], np.stack([move[0], follow[1]])),
+        (several[1], np.stack([follow[0], move[1]])),
+        (several.all(axis=0), move),
+    ]
+    best, least = descend(start, omega, target, beta, Sigma)
+    for where, rival in rivals:
+        index = np.flatnonzero(where)
+        z, value = descend(rival[:, index], omega[:, index], target[:, index], beta, Sigma)
+        better = value < least[index] - 1e-12 * (1 + least[index])
+        best[:, index[better]], least[index[better]] = z[:, better], value[better]
     return best
+
+
+def _one_well(distance, omega, target, beta, Sigma):
+    """For each row, whether the objective is convex in it on the interval that holds all stationary points."""
+    ends = np.stack([distance, distance[::-1] / 3, np.zeros_like(distance)])
+    low, high = omega + ends.min(axis=0), omega + ends.max(axis=0)
+    # f'' is positive between these two points; beyond, it is at least -4 max|s''| t or -4 max|s''| (1 - t)
+    middle, half = (1 + target) / 3, np.sqrt(1 - target + target**2) / 3
+    left, right = logit(middle - half) / beta, logit(middle + half) / beta
+    allowed = 1 / (4 * Sigma * 4 * beta**2 / np.sqrt(108))
+    return ((low >= left) | (target < allowed)) & ((high <= right) | (1 - target < allowed))
 
 
 def may_jump(beta, Sigma):

@@ -16,7 +16,7 @@ from attn_lib.theory.spectral_prior import Hats, Overlaps, Prior, potential
 
 __all__ = ["State", "iterate", "refine", "starting_point"]
 
-_ROUGH, _FINE = 1e-4, 1e-11  # residuals of the two stages
+_ROUGH, _FINE = 1e-3, 1e-11  # residuals of the two stages
 _NEAR = 0.03  # a residual from which the second stage may start although the first has not ended
 _MAX_ROUNDS = 3
 _IDENTITY = 1e-9
@@ -25,7 +25,11 @@ _NOTHING = 1e-12  # a change that does not count, for what falls to 0 at the pen
 
 
 class State(NamedTuple):
-    """A fixed point on one rule; ``values`` are the numbers whose accuracy is judged."""
+    """A fixed point on one rule.
+
+    ``values`` are the numbers whose accuracy is judged, ``unsettled`` is the largest relative change of a conjugate
+    when the minima of the prox are chosen anew.
+    """
 
     hats: Hats
     prior: Prior
@@ -33,6 +37,7 @@ class State(NamedTuple):
     values: dict
     residual: float
     n_iter: int
+    unsettled: float
     form: str
     form_difference: float
 
@@ -53,7 +58,7 @@ def starting_point(channel):
     return conjugates(channel, nothing, channel.averages(nothing))
 
 
-def iterate(problem, channel, prior, hats):
+def iterate(problem, channel, prior, hats, settled=1e-4):
     """The fixed point on one rule.
 
     Parameters
@@ -65,6 +70,8 @@ def iterate(problem, channel, prior, hats):
         Function of problem and hats: :func:`~attn_lib.theory.spectral_prior.prior` or ``direct_prior``.
     hats : Hats
         Where to begin.
+    settled : float
+        A change of the conjugates by a new choice of the minima of the prox that ends the rounds of the two stages.
 
     Returns
     -------
@@ -83,21 +90,21 @@ def iterate(problem, channel, prior, hats):
             raise FloatingPointError(f"conjugates must be positive: {found}")
         return np.log(found)
 
-    n_iter, x, change = 0, np.log(hats), np.inf
+    n_iter, x = 0, np.log(hats)
     for _ in range(_MAX_ROUNDS):
         try:
-            rough = anderson(lambda x: update(x, False), x, tol=_ROUGH, memory=5)
+            rough = anderson(lambda x: update(x, False), x, tol=_ROUGH, memory=5, max_iter=100)
         except ConvergenceError as error:  # minima that change hands may keep the residual from falling
             rough = error.partial
             if not rough.residual < _NEAR:
                 raise
-        fine, n_iter = _followed(problem, channel, prior, update, rough.x), n_iter + rough.n_iter
-        x, n_iter = fine.x, n_iter + fine.n_iter
-        change = np.abs(update(x, False) - x).max()
-        if change <= _ROUGH:
+        fine = _followed(problem, channel, prior, update, rough.x)
+        x, n_iter = fine.x, n_iter + rough.n_iter + fine.n_iter + 1
+        unsettled = float(np.abs(update(x, False) - x).max())
+        if unsettled <= settled:
             break
     fine = _followed(problem, channel, prior, update, x)
-    return _state(problem, channel, prior, fine, n_iter + fine.n_iter)
+    return _state(problem, channel, prior, fine, n_iter + fine.n_iter, unsettled)
 
 
 def _followed(problem, channel, prior, update, x):
@@ -138,13 +145,15 @@ def refine(problem, channel, prior, accuracy, hats=None):
     n_iter = state.n_iter
     for _ in range(_MAX_RULES - 1):
         channel, previous = channel.refined(), state
-        state = iterate(problem, channel, prior, state.hats)
+        state = iterate(problem, channel, prior, state.hats, accuracy)
         n_iter += state.n_iter
         changes = {name: abs(value - previous.values[name]) for name, value in state.values.items()}
-        floor = {name: 0.0 if name in ("test_error", "train_loss") else _NOTHING for name in changes}
-        if all(change <= max(accuracy * abs(state.values[name]), floor[name]) for name, change in changes.items()):
+        if state.unsettled <= accuracy and all(
+            change <= max(accuracy * abs(state.values[name]), 0.0 if name in ("test_error", "train_loss") else _NOTHING)
+            for name, change in changes.items()
+        ):
             return state._replace(n_iter=n_iter), changes
-    raise ConvergenceError(f"{problem}: accuracy {accuracy:.0e} not reached, last changes {changes}", state)
+    raise ConvergenceError(f"{problem}: accuracy {accuracy:.0e} not reached: {changes}, {state.unsettled:.0e}", state)
 
 
 def _lowered(problem, channel, prior):
@@ -163,7 +172,7 @@ def _lowered(problem, channel, prior):
     return state
 
 
-def _state(problem, channel, prior, point, n_iter):
+def _state(problem, channel, prior, point, n_iter, unsettled):
     hats = Hats(*map(float, np.exp(point.x)))
     found = prior(problem, hats)
     overlaps = found.overlaps
@@ -184,4 +193,4 @@ def _state(problem, channel, prior, point, n_iter):
         "penalty": found.penalty,
         "rank": found.rank,
     }
-    return State(hats, found, phi, values, point.residual, n_iter, form, difference)
+    return State(hats, found, phi, values, point.residual, n_iter, unsettled, form, difference)
