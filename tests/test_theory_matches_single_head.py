@@ -21,9 +21,8 @@ PROBLEMS = {
     "many samples": replace(DEFAULT, alpha=2.0),
     "no noise": replace(DEFAULT, alpha=1.0, lam=0.1, Delta=0.0),
     "power law": replace(DEFAULT, target=PowerLaw(gamma=1.0, d=10)),
-    "narrow": replace(DEFAULT, kappa=0.75),
 }
-SIZES = {30: range(10), 50: range(4)}
+SIZES = {30: range(10), 50: range(6)}
 NAMES = ("test_error", "train_loss", "penalty", "rank", "m", "q")
 
 
@@ -69,7 +68,7 @@ def test_theory_matches_simulation_target_by_target():
     assert paired.error < plain.error
 
 
-@pytest.mark.parametrize("name", ["test_error", "train_loss", "rank"])
+@pytest.mark.parametrize("name", ["test_error", "train_loss"])
 def test_theory_matches_simulation_but_not_that_of_four_times_the_samples(name):
     e, theory = estimate(getattr(trained("few samples", 50), name)), value(solved("many samples"), name)
     assert abs(e.value - theory) > tolerance(e, theory, 50)
