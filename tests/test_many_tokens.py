@@ -4,7 +4,9 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize
 
-from attn_lib.problems import MarchenkoPastur, SingleHead
+from attn_lib.comparison import estimate
+from attn_lib.problems import FiniteRank, MarchenkoPastur, SingleHead
+from attn_lib.simulation.gaussian_sensing import train_on_gaussians
 from attn_lib.theory.attention_channel import TwoTokenChannel
 from attn_lib.theory.many_tokens import ManyTokenChannel
 from attn_lib.theory.many_tokens_prox import (
@@ -16,6 +18,7 @@ from attn_lib.theory.many_tokens_prox import (
     loss_derivatives,
     target_derivative,
 )
+from attn_lib.theory.single_head import solve
 from attn_lib.theory.spectral_prior import Overlaps
 
 OVERLAPS = Overlaps(m=1.38, q=1.46, Sigma=2.3)
@@ -186,6 +189,23 @@ def test_identity_stein_and_derivative_forms(T, overlaps):
         error = difference.std(ddof=1) / channel.n_scrambles**0.5
         assert abs(difference.mean()) < 4.5 * error  # Student's t with 7 degrees of freedom: 0.3 %
     assert (A - each.response).std() < 0.03 * A.mean()  # and the test has teeth
+
+
+def test_theory_matches_simulation_three_tokens():
+    # Gaussian measurements, whose fields are those of the theory; the eigenvalues of the target do not fluctuate
+    target = FiniteRank(eigenvalues=[3.0, 2.0, 1.5, 1.0, 0.0, 0.0, 0.0, 0.0])
+    problem = single_head(alpha=0.6, target=target, n_tokens=3)
+    theory = solve(problem, accuracy=5e-3)
+    assert abs(theory.potential - theory.train_loss - theory.penalty) < 1e-9
+    expected = {name: getattr(theory, name) for name in ("test_error", "train_loss", "penalty")}
+    expected |= {"m": theory.overlaps.m, "q": theory.overlaps.q}
+    for d, n_seeds in ((16, 8), (24, 6)):
+        e = train_on_gaussians(problem, d=d, seeds=range(n_seeds), n_test=20_000)
+        for name, value in expected.items():
+            measured = estimate(getattr(e, name))
+            # c = 1: corrections to a Gaussian model of d^2 unknowns are of relative order 1/d
+            assert abs(measured.value - value) < 4 * measured.error + value / d, (d, name)
+            assert 4 * measured.error < 0.25 * value  # and the test has teeth
 
 
 @pytest.mark.parametrize(
