@@ -12,6 +12,7 @@ from attn_lib.problems import FiniteRank, MarchenkoPastur, PowerLaw, SingleHead
 from attn_lib.theory import single_head as sh
 from attn_lib.theory import single_head_iteration
 from attn_lib.theory.attention_channel import TwoTokenChannel, conjugates, stein
+from attn_lib.theory.attention_jumps import ties
 from attn_lib.theory.attention_prox import descend, lowest
 from attn_lib.theory.spectral_prior import Hats, Overlaps, direct_prior, potential, prior
 
@@ -112,6 +113,34 @@ def test_agrees_with_brute_force_prox(changed, overlaps):
         best, objective = brute_force_prox(omega[:, i], target[:, i], problem.beta, Sigma)
         # both are at a minimum, the brute-force one to the square of BFGS' gradient tolerance
         np.testing.assert_allclose(objective(found[:, i]), best.fun, rtol=1e-9, atol=1e-12)
+
+
+def test_identity_wells_tie_at_a_jump():
+    """Where the prox is said to jump, the objective has two minima of the same height, and neighbours jump there."""
+    overlaps = POINTS[3][1]
+    channel = TwoTokenChannel(head(), 9, 6.0)
+    channel.averages(overlaps)
+    z, target = channel.z, channel.target
+    _, omega = channel._fields(overlaps, slice(None))
+    pairs = channel.first[np.abs(np.diff(z, axis=1)[:, channel.first]).max(axis=0) > 3]
+    step = (omega[:, pairs + 1] - omega[:, pairs])[:, :1]
+    index, t, *wells = ties(z[:, pairs], z[:, pairs + 1], omega[:, pairs], step, target[:, pairs], 1.0, overlaps.Sigma)
+    assert len(index) > 20 and (t > 0).all() and (t < 1).all()
+    field, goal = omega[:, pairs[index]] + t * step, target[:, pairs[index]]
+    heights = []
+    for w in wells:
+        again, height = descend(w, field, goal, 1.0, overlaps.Sigma)
+        np.testing.assert_allclose(again, w, rtol=0, atol=1e-6)  # the end of Newton's method
+        heights.append(height)
+    assert (np.abs(wells[0] - wells[1]).max(axis=0) > 0.1).all()
+    np.testing.assert_allclose(*heights, rtol=0, atol=1e-4)  # t to 1e-6, or 1/256 by bisection where a well ends
+
+
+def test_identity_corrected_rules_converge():
+    """With many jumps (Sigma = 130) two rules agree to the accuracy that the coarser one claims, 1e-3."""
+    overlaps = POINTS[3][1]
+    coarse, fine = (TwoTokenChannel(head(), n, 6.0).averages(overlaps) for n in (9, 17))
+    np.testing.assert_allclose(coarse[:4], fine[:4], rtol=1e-3, atol=0)
 
 
 def test_agrees_with_prox_of_whole_matrices():

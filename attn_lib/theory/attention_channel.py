@@ -137,7 +137,8 @@ class TwoTokenChannel:
     In the rotated fields :math:`(u+v)/\sqrt2` and :math:`(u-v)/\sqrt2` the covariance C is diagonal, (4, 2), and
     neither the exchange of the rows nor that of the tokens (:math:`s\to1-s`) changes anything: of the four standard
     Gaussians that make up :math:`z_0` and :math:`\omega-(m/Q')z_0`, the two of the target need only be positive.
-    On these nodes the Stein form is the exact derivative of the sum that stands for M.
+    On these nodes the Stein form is the exact derivative of the sum that stands for M. Where the prox jumps between
+    two neighbours the sum is corrected (:mod:`attn_lib.theory.attention_jumps`).
 
     Parameters
     ----------
@@ -150,7 +151,8 @@ class TwoTokenChannel:
 
     Accuracy
     --------
-    Where the prox does not jump n = 9 gives 1e-5 and n = 14 gives 1e-6; else the errors fall like 1/n^2 or faster.
+    Of the averages, relative: 1e-4, 1e-5 for n = 9, 14 where the prox jumps rarely (beta^2 Sigma < 3); where it jumps
+    often, 1e-3, 3e-4, 1e-4 for n = 9, 14, 21.
 
     Examples
     --------

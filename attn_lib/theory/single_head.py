@@ -96,7 +96,7 @@ def solve(problem, *, accuracy=None, start=None):
     problem : SingleHead
     accuracy : float, optional
         Largest relative change wanted of m, q, Sigma, test error, train loss, penalty and rank between the last two
-        rules, in [1e-7, 1e-1]. By default 1e-4 for two tokens and 1e-3 for more.
+        rules, in [1e-7, 1e-1]. By default that of the channel: 1e-4 for two tokens, 2e-3 for more.
     start : Hats, optional
         Where to begin, for instance at the solution of a neighbouring problem; by default at the conjugates of S = 0.
 
@@ -115,7 +115,11 @@ def solve(problem, *, accuracy=None, start=None):
 
     Accuracy
     --------
-    ``accuracy`` by the estimate in ``quadrature_error``.
+    ``accuracy`` by the estimate in ``quadrature_error``. For two tokens, lam = 0.01 and Delta = 0.5 a solution takes
+    0.2-1.5 s of one core at 1e-4, a power law of 400 eigenvalues 1.5 s; with alpha from 0.2 to 0.3 up to 9 s. For
+    smaller lam below and around the interpolation threshold the prox jumps often: 1e-3 takes 1-9 s there, and 1e-4 is
+    in general not reached, which raises. Near perfect recovery the residual grows to 1e-16 divided by the squared
+    relative distance of S from a multiple of S0.
 
     Source
     ------

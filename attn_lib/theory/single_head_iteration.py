@@ -19,6 +19,7 @@ __all__ = ["State", "iterate", "refine", "starting_point"]
 _ROUGH, _FINE = 1e-3, 1e-11  # residuals of the two stages
 _NEAR = 0.03  # a residual from which the second stage may start although the first has not ended
 _MAX_ROUNDS = 3
+_SAME = 1e-10  # a change of the conjugates without a change of minima
 _IDENTITY = 1e-9
 _MAX_RULES = 5
 _NOTHING = 1e-12  # a change that does not count, for what falls to 0 at the penalty where S does
@@ -103,8 +104,10 @@ def iterate(problem, channel, prior, hats, settled=1e-4):
         unsettled = float(np.abs(update(x, False) - x).max())
         if unsettled <= settled:
             break
-    fine = _followed(problem, channel, prior, update, x)
-    return _state(problem, channel, prior, fine, n_iter + fine.n_iter, unsettled)
+    if unsettled > _SAME:
+        fine = _followed(problem, channel, prior, update, x)
+        n_iter += fine.n_iter
+    return _state(problem, channel, prior, fine, n_iter, unsettled)
 
 
 def _followed(problem, channel, prior, update, x):
