@@ -137,10 +137,12 @@ def test_identity_wells_tie_at_a_jump():
 
 
 def test_identity_corrected_rules_converge():
-    """With many jumps (Sigma = 130) two rules agree to the accuracy that the coarser one claims, 1e-3."""
-    overlaps = POINTS[3][1]
-    coarse, fine = (TwoTokenChannel(head(), n, 6.0).averages(overlaps) for n in (9, 17))
-    np.testing.assert_allclose(coarse[:4], fine[:4], rtol=1e-3, atol=0)
+    """With many jumps a coarse rule agrees with a finer one to the accuracy it claims, 1e-3, and not uncorrected."""
+    overlaps = Overlaps(1.747, 2.858, 14.84)
+    coarse, fine = TwoTokenChannel(head(), 9, 6.0), TwoTokenChannel(head(), 24, 6.5)
+    found, expected = np.array(coarse.averages(overlaps))[:4], np.array(fine.averages(overlaps))[:4]
+    np.testing.assert_allclose(found, expected, rtol=1e-3, atol=0)
+    assert np.abs((found - coarse.at_jumps[:4]) / expected - 1).max() > 1e-3
 
 
 def test_agrees_with_prox_of_whole_matrices():
