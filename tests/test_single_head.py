@@ -432,6 +432,12 @@ def test_rejects_accuracy(accuracy):
         sh.solve(head(), accuracy=accuracy)
 
 
+@pytest.mark.parametrize("start", [Hats(1.0, -1.0, 1.0), Hats(1.0, np.inf, 1.0), (1.0, 2.0)])
+def test_rejects_start(start):
+    with pytest.raises(ValueError, match="start = .*: must be Hats"):
+        sh.solve(head(), start=start)
+
+
 @pytest.mark.parametrize(("m", "q", "name"), [(1.0, 0.5, "q"), (np.nan, 1.0, "m"), (1.0, -1.0, "q")])
 def test_rejects_impossible_overlaps(m, q, name):
     with pytest.raises(ValueError, match=f"{name} = "):

@@ -19,6 +19,7 @@ these two ways to it are compared at the end of every solution.
 
 from dataclasses import dataclass, replace
 
+import numpy as np
 from scipy.optimize import brentq
 
 from attn_lib._checks import check_number
@@ -107,8 +108,8 @@ def solve(problem, *, accuracy=None, start=None):
     Raises
     ------
     ValueError
-        accuracy out of range; kappa below the rank of the solution, where the formulas do not hold: the smallest kappa
-        for which they do is named.
+        accuracy or start out of range; kappa below the rank of the solution, where the formulas do not hold: the least
+        kappa for which they do is named.
     ConvergenceError
         No fixed point (the last lam reached is named), or the accuracy is not reached on the finest rule; ``partial``
         is the last state.
@@ -261,6 +262,8 @@ def _solution(problem, prior, accuracy, start):
     if accuracy is None:
         accuracy = channel.accuracy
     check_number("accuracy", accuracy, "a number in [1e-7, 1e-1]", lambda v: 1e-7 <= v <= 1e-1)
+    if start is not None and not (len(start) == 3 and np.isfinite(start).all() and min(start) > 0):
+        raise ValueError(f"start = {start!r}: must be Hats, three finite numbers > 0")
     state, changes = refine(problem, channel, prior, accuracy, start)
     values = {name: state.values[name] for name in ("rank", "test_error", "train_loss", "penalty")}
     return Solution(

@@ -101,7 +101,10 @@ def iterate(problem, channel, prior, hats, settled=1e-4):
                 raise
         fine = _followed(problem, channel, prior, update, rough.x)
         x, n_iter = fine.x, n_iter + rough.n_iter + fine.n_iter + 1
-        unsettled = float(np.abs(update(x, False) - x).max())
+        try:
+            unsettled = float(np.abs(update(x, False) - x).max())
+        except FloatingPointError as error:
+            raise ConvergenceError(f"no proximal operator at the fixed point: {error}", fine) from error
         if unsettled <= settled:
             break
     if unsettled > _SAME:
