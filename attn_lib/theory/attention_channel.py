@@ -49,26 +49,14 @@ _BLOCK = 16384  # nodes at a time, so that they stay in the cache
 
 
 class Averages(NamedTuple):
-    """Averages over one sample (no factor alpha).
+    """Averages over one sample (no factor alpha)."""
 
-    Attributes
-    ----------
-    loss : float
-        E l at the minimiser.
-    g_g : float
-        E g^T C g; half of Sigma times it is the quadratic part of M.
-    omega_g, z0_g : float
-        E omega.g and E z0.g, for the Stein form.
-    response, response_star : float
-        E tr[C (1 + Sigma H C)^-1 H] and E tr[C (1 + Sigma H C)^-1 K], the derivative form of A and B.
-    """
-
-    loss: float
-    g_g: float
-    omega_g: float
-    z0_g: float
-    response: float
-    response_star: float
+    loss: float  # E l at the minimiser
+    g_g: float  # E g^T C g; half of Sigma times it is the quadratic part of M
+    omega_g: float  # E omega.g
+    z0_g: float  # E z0.g
+    response: float  # E tr[C (1 + Sigma H C)^-1 H], the derivative form of A
+    response_star: float  # E tr[C (1 + Sigma H C)^-1 K], the derivative form of B
 
 
 def stein(channel, overlaps, averages):

@@ -46,28 +46,15 @@ class Hats(NamedTuple):
 
 
 class Prior(NamedTuple):
-    """What the prior makes of the conjugates.
+    """What the prior makes of the conjugates: the law of S, its overlaps, and the terms of the risk and of Phi."""
 
-    Attributes
-    ----------
-    eta, delta, epsilon : float
-        Scale, noise and threshold (None without one) of the law of S.
-    overlaps : Overlaps
-    rank : float
-        Fraction of eigenvalues of S that are not 0.
-    penalty : float
-        Regularisation term of the risk divided by d^2.
-    energy : float
-        The prior's term of Phi.
-    """
-
-    eta: float
-    delta: float
-    epsilon: float | None
+    eta: float  # scale
+    delta: float  # noise
+    epsilon: float | None  # threshold
     overlaps: Overlaps
-    rank: float
-    penalty: float
-    energy: float
+    rank: float  # fraction of eigenvalues of S that are not 0
+    penalty: float  # regularisation term of the risk divided by d^2
+    energy: float  # the prior's term of Phi
 
 
 def prior(problem, hats):
@@ -156,8 +143,7 @@ def potential(problem, overlaps, hats, moreau, prior=prior):
     hats : Hats
         All > 0.
     moreau : float
-        The average M of the channel at these overlaps (:attr:`~attn_lib.theory.attention_channel.Averages.loss` plus
-        half of Sigma times ``g_g``).
+        The average M of the channel at these overlaps: ``loss`` plus half of Sigma times ``g_g`` of its averages.
     prior
         :func:`prior` or :func:`direct_prior`.
 
