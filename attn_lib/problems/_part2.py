@@ -76,5 +76,5 @@ class SingleHead:
 
     @property
     def nuclear_penalty(self):
-        """sqrt(kappa) lam: what the weight decay is on S, as ``lam |W|^2 / d^2 = sqrt(kappa) lam tr S``."""
+        """The weight sqrt(kappa) lam of the penalty on S, as ``lam |W|^2 / d^2 = sqrt(kappa) lam tr S``."""
         return self.kappa**0.5 * self.lam
