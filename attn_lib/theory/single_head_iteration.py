@@ -17,6 +17,7 @@ from attn_lib.theory.spectral_prior import Hats, Overlaps, Prior, potential
 __all__ = ["State", "iterate", "refine", "starting_point"]
 
 _ROUGH, _FINE = 1e-3, 1e-11  # residuals of the two stages
+_COARSEST = 1e-5  # the largest residual that rounding may leave
 _NEAR = 0.03  # a residual from which the second stage may start although the first has not ended
 _MAX_ROUNDS = 3
 _SAME = 1e-10  # a change of the conjugates without a change of minima
@@ -117,7 +118,7 @@ def _followed(problem, channel, prior, update, x):
     m, q, _ = prior(problem, Hats(*np.exp(x))).overlaps
     # q - m^2/Q' suffers from cancellation near perfect recovery, and with it q_hat
     noise = 1e-15 * q * channel.Q_prime / max(q * channel.Q_prime - m**2, 1e-30)
-    return anderson(lambda x: update(x, True), x, tol=max(_FINE, noise), memory=5)
+    return anderson(lambda x: update(x, True), x, tol=min(max(_FINE, noise), _COARSEST), memory=5)
 
 
 def refine(problem, channel, prior, accuracy, hats=None):
