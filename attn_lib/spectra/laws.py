@@ -31,8 +31,8 @@ class SpectralLaw(Protocol):
         The smallest interval that holds all of the law.
     rank : float
         Fraction of eigenvalues that are not zero.
-    support : array, shape (n, 3)
-        Intervals (lower, upper, mass) that hold the law, ascending, disjoint; lower = upper for an atom.
+    support : array
+        Intervals that hold the law, one a row: lower end, upper end, mass. Ascending, disjoint; an atom has equal ends.
     """
 
     mean: float
@@ -78,7 +78,7 @@ class Semicircle:
     second_moment = property(lambda self: self.variance, doc="The variance.")
     lower = property(lambda self: -2 * self.variance**0.5, doc="Lower edge.")
     upper = property(lambda self: 2 * self.variance**0.5, doc="Upper edge.")
-    rank = property(lambda self: 1.0, doc="1: no eigenvalue is zero.")
+    rank = property(lambda self: 1.0, doc="Always 1, no eigenvalue is zero.")
     support = property(lambda self: np.array([[self.lower, self.upper, 1.0]]), doc="One interval.")
 
     def log_potential(self, w):

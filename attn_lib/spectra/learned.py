@@ -60,7 +60,7 @@ class LearnedSpectrum:
 
     @cached_property
     def rank(self):
-        """Fraction of eigenvalues above zero: rank(W)/d."""
+        """Fraction of eigenvalues above zero, rank(W)/d."""
         return self.noisy.tail(self.epsilon).mass
 
     @property
