@@ -123,7 +123,7 @@ def solve_ridgeless(target, *, alpha, Delta, n_tokens=2, beta=1.0, beta0=1.0):
 
         eps = 0.0
         if lacking(0.0) > 0:
-            eps = brentq(lacking, 0.0, target.upper + 2 * noisy.delta, xtol=1e-15, rtol=1e-13)
+            eps = brentq(lacking, 0.0, target.upper + 2 * noisy.delta, xtol=1e-14, rtol=1e-12)
         return noisy.delta, eps, noisy.tail(eps)
 
     def excess(log_delta):
@@ -138,7 +138,7 @@ def solve_ridgeless(target, *, alpha, Delta, n_tokens=2, beta=1.0, beta0=1.0):
         high += 1.0
     if excess(low) > 0 or excess(high) < 0:
         raise ConvergenceError(f"alpha = {alpha!r}: no root for delta between {np.exp(low):.1e} and {np.exp(high):.1e}")
-    delta, eps, tail = at(brentq(excess, low, high, xtol=1e-12))
+    delta, eps, tail = at(brentq(excess, low, high, xtol=1e-10))
     eta = beta0 / beta
     m, q = eta * (tail.J + eps * tail.J1 - delta / 2 * tail.d1J), eta**2 * tail.J
     return RidgelessSolution(

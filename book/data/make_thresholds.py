@@ -10,6 +10,8 @@ About forty minutes on one core; parts that are there are kept. Two tokens, kapp
 - ``training/DELTA/D/ALPHA``: the attention loss, lam lowered step by step, each minimisation starting at the last W.
   "lam"; columns over lam, each with one entry per seed: "train_loss", "penalty", "test_error", "m", "q", "rank",
   "converged", "n_iter".
+- ``bayes/DELTA``: columns "alpha", "matrix_error", "test_error" of the Bayes-optimal estimator.
+- ``tuned/ALPHA``: Delta = 0.5; "lam" and "test_error" of the state evolution at the weight decay of least test error.
 - ``centring/KIND``: the same at Delta = 0, alpha = 0.3, d = 50, student centred by the trace or by the mean over the
   data.
 - ``theory/DELTA/LAM``: columns "alpha" and "train_loss", "test_error", "rank", "quadrature_error" (of the test error)
@@ -21,7 +23,9 @@ from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+import numpy as np
 import torch
+from scipy.optimize import minimize_scalar
 from store import complete
 
 from attn_lib.fixed_point import ConvergenceError
@@ -30,6 +34,7 @@ from attn_lib.simulation.lbfgs import minimise
 from attn_lib.simulation.sensing import TokenMeasurement
 from attn_lib.simulation.single_head_risk import AttentionLoss, FactorisedRisk
 from attn_lib.simulation.single_head_sampling import draw_matrix, draw_start, labelled_tokens
+from attn_lib.theory.bayes_optimal import solve_bayes_optimal
 from attn_lib.theory.single_head import solve
 
 RESULT = Path(__file__).with_name("thresholds.json")
@@ -42,7 +47,8 @@ LAMS = (1e-2, 1e-3, 1e-4, 1e-5)
 INTERPOLATION = {40: range(100, 112), 60: range(200, 208), 80: range(300, 304)}
 RECOVERY = {30: range(400, 412), 40: range(500, 508), 60: range(600, 604)}
 ABOVE, BELOW = (0.24, 0.22, 0.2, 0.185), (0.14, 0.16, 0.175, 0.19)
-TRAINED = {40: ((0.05, 0.1, 0.13, 0.16, 0.2, 0.25, 0.35, 0.5), range(4)), 80: ((0.1, 0.16, 0.25), range(1))}
+TRAINED = {40: ((0.05, 0.1, 0.13, 0.16, 0.2, 0.25, 0.35, 0.5), range(4)), 80: ((0.1, 0.2, 0.5), range(2))}
+TUNED = (0.05, 0.1, 0.16, 0.25, 0.35, 0.5)
 ALPHAS = (0.05, 0.08, 0.1, 0.12, 0.135, 0.15, 0.165, 0.18, 0.2, 0.23, 0.27, 0.35, 0.5)
 TOLERANCE, MAX_ITER = 1e-2, 4000
 
@@ -160,7 +166,25 @@ def theory(Delta, lam):
     return {"lam": lam, "Delta": Delta, "failed": failed, **columns}
 
 
+def bayes(Delta):
+    alphas = [*np.linspace(0.02, 0.18, 9), 0.185] if Delta == 0 else np.linspace(0.02, 0.5, 13)
+    bounds = [solve_bayes_optimal(0.5, alpha=float(alpha), Delta=Delta) for alpha in alphas]
+    return {name: [getattr(b, name) for b in bounds] for name in ("alpha", "matrix_error", "test_error")}
+
+
+def tuned(alpha):
+    def error(log_lam):
+        return solve(problem_at(alpha, 0.5, float(np.exp(log_lam))), accuracy=1e-3).test_error
+
+    best = minimize_scalar(error, bounds=(np.log(1e-3), np.log(0.5)), method="bounded", options={"xatol": 0.02})
+    return {"alpha": alpha, "lam": float(np.exp(best.x)), "test_error": float(best.fun)}
+
+
 def parts():
+    for Delta in (0.0, 0.5):
+        yield f"bayes/{Delta}", bayes, (Delta,)
+    for alpha in TUNED:
+        yield f"tuned/{alpha}", tuned, (alpha,)
     for d in (40, 60):
         for seed in INTERPOLATION[d]:
             yield f"interpolation/{d}/{seed}", interpolation, (d, seed)
@@ -168,11 +192,11 @@ def parts():
         for seed in RECOVERY[d]:
             yield f"recovery/{d}/{seed}", recovery, (d, seed)
     for Delta in (0.5, 0.0):
-        for lam in LAMS:
-            yield f"theory/{Delta}/{lam}", theory, (Delta, lam)
         alphas, seeds = TRAINED[40]
         for alpha in alphas:
             yield f"training/{Delta}/40/{alpha}", training, (Delta, 40, alpha, seeds)
+        for lam in LAMS:
+            yield f"theory/{Delta}/{lam}", theory, (Delta, lam)
     for centring in ("trace", "empirical"):
         yield f"centring/{centring}", training, (0.0, 50, 0.3, range(2), LAMS[:3], centring)
     for d, each in ((60, recovery), (80, interpolation)):
