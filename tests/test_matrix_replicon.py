@@ -1,6 +1,7 @@
 """The replicon of Part II and the evolution of matrix message passing: closed forms, samples, fixed points."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -8,10 +9,12 @@ import pytest
 from attn_lib.problems import MarchenkoPastur, PowerLaw, SingleHead
 from attn_lib.spectra.laws import Semicircle
 from attn_lib.theory.attention_channel import TwoTokenChannel
+from attn_lib.theory.attention_prox import lowest
 from attn_lib.theory.many_tokens import ManyTokenChannel
 from attn_lib.theory.matrix_evolution import evolve
-from attn_lib.theory.matrix_replicon import growth, pair_response, replicon
+from attn_lib.theory.matrix_replicon import growth, jump, pair_response, replicon
 from attn_lib.theory.single_head import solve
+from attn_lib.theory.spectral_prior import Hats, Overlaps
 
 PROBLEM = SingleHead(alpha=0.5, lam=0.01, Delta=0.5, kappa=1.0, target=MarchenkoPastur(kappa0=0.5))
 
@@ -21,12 +24,10 @@ def test_closed_form_half_of_a_semicircle(delta):
     """The divided difference of U_k is a sum of k products U_i U_j, orthonormal under the semicircle.
 
     So with the coefficients b_k of max(x, 0) in U_k the average is the sum of k b_k^2: b_1 = 1/2, no other odd one,
-    and b_2m = +-(4/pi) / ((2m - 1)(2m + 3)).
+    and b_2m = +-(4/pi) / ((2m - 1)(2m + 3)). The sum is 4/pi^2.
     """
-    m = np.arange(1, 20_001)
-    series = 1 / 4 + (2 * m * (4 / np.pi / ((2 * m - 1) * (2 * m + 3))) ** 2).sum()
-    # the terms left out sum to 1e-10
-    np.testing.assert_allclose(pair_response(Semicircle(variance=1.0), delta, 0.0), series, rtol=1e-9, atol=0)
+    found = pair_response(Semicircle(variance=1.0), delta, 0.0)
+    np.testing.assert_allclose(found, 4 / np.pi**2, rtol=1e-10, atol=0)
 
 
 def test_closed_form_beyond_the_edges():
@@ -101,6 +102,30 @@ def test_agrees_with_the_channel_of_many_tokens():
     np.testing.assert_allclose(found, replicon(solution), rtol=1e-2)  # the standard error of the Sobol points
 
 
+def test_agrees_with_flips_of_random_kicks():
+    """Samples that change wells under a kick; the overlaps need not be those of a fixed point."""
+    at = SimpleNamespace(problem=PROBLEM, overlaps=Overlaps(1.2, 2.0, 60.0), hats=Hats(1, 1, 1), delta=1.0, epsilon=0.1)
+    rng, C, size = np.random.default_rng(0), np.array([[3.0, 1.0], [1.0, 3.0]]), 0.03
+    root, (m, q, Sigma), Q_prime = np.linalg.cholesky(C), at.overlaps, 1.75
+    found = []
+    for _ in range(8):
+        z0, own, kick = root @ rng.standard_normal((3, 2, 40_000))
+        omega = m / Q_prime * Q_prime**0.5 * z0 + (q - m**2 / Q_prime) ** 0.5 * own
+        target = 1 / (1 + np.exp(-(Q_prime**0.5) * z0))
+        change = lowest(omega, target, 1.0, Sigma) - lowest(omega + size * kick, target, 1.0, Sigma)
+        squares = np.einsum("in,ij,jn->n", change, np.linalg.inv(C), change)  # of C^1/2 dg, times Sigma^2
+        found.append(squares[squares > 0.5].sum() / squares.size / Sigma**2 / size)
+    factor = 2 * PROBLEM.alpha * pair_response(PROBLEM.target, 1.0, 0.1)
+    error = factor * np.std(found, ddof=1) / 8**0.5
+    # wells merge at the ends of the ties, within a distance of the order of the kick: a tenth
+    assert abs(factor * np.mean(found) - jump(at)) < 4 * error + 0.1 * jump(at)
+
+
+def test_identity_no_jump_where_the_prox_is_convex():
+    at = SimpleNamespace(problem=PROBLEM, overlaps=Overlaps(1.2, 2.0, 0.5), hats=Hats(1, 1, 1), delta=1.0, epsilon=0.1)
+    assert jump(at) == 0
+
+
 @pytest.mark.parametrize(("alpha", "damping"), [(0.5, 0.0), (2.0, 0.0), (2.0, 0.2)])
 def test_identity_evolution_ends_at_the_fixed_point(alpha, damping):
     problem = replace(PROBLEM, alpha=alpha)
@@ -139,6 +164,12 @@ def test_identity_first_iteration_is_that_of_an_untrained_layer():
 def test_rejects_bad_arguments_of_the_evolution(argument, value):
     with pytest.raises(ValueError, match=f"{argument} = .*must be"):
         evolve(PROBLEM, **({"n_iter": 2} | {argument: value}))
+
+
+def test_rejects_jumps_of_three_tokens():
+    at = SimpleNamespace(problem=replace(PROBLEM, n_tokens=3), overlaps=Overlaps(1.2, 2.0, 0.5))
+    with pytest.raises(ValueError, match="n_tokens = 3: must be"):
+        jump(at)
 
 
 def test_rejects_a_threshold_above_the_spectrum():

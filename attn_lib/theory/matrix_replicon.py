@@ -18,17 +18,22 @@ Where the prox jumps, the two fields may lie on different sides of a jump, with 
 """
 
 import numpy as np
+from scipy.special import expit
 
+from attn_lib._checks import check_integer
 from attn_lib.fixed_point import ConvergenceError
+from attn_lib.gaussian import gaussian_ball
 from attn_lib.theory.attention_channel import TwoTokenChannel
-from attn_lib.theory.attention_prox import loss_terms
+from attn_lib.theory.attention_jumps import ties
+from attn_lib.theory.attention_prox import loss_terms, lowest, may_jump
 from attn_lib.theory.many_tokens import ManyTokenChannel
 from attn_lib.theory.many_tokens_prox import loss_derivatives
 
-__all__ = ["growth", "pair_response", "replicon"]
+__all__ = ["growth", "jump", "pair_response", "replicon"]
 
 NODES, WEIGHTS = np.polynomial.legendre.leggauss(16)
 SMALLEST = 1e-7  # of the radii of the nodes, in units of the law's width
+RADIUS, STEP, STEP_ALONG = 6.0, 0.4, 0.2  # of the rule for jumps, and along the lines on which they are looked for
 
 
 def replicon(solution):
@@ -65,6 +70,70 @@ def replicon(solution):
     channel = channel.refined()
     channel.averages(solution.overlaps)
     return growth(channel, solution.overlaps.Sigma, solution.hats.Sigma_hat, solution.delta, solution.epsilon)
+
+
+def jump(solution):
+    r"""J of two tokens at a fixed point.
+
+    With the whitened fields :math:`C^{-1/2}\omega`, in which the difference of two iterates is isotropic, and the jump
+    :math:`\delta z` of the prox, which is normal to the surface on which two wells tie,
+
+    .. math::
+
+        J = \frac{2\alpha}{\hat\Sigma^2}\Big[\iint\dots\Big]\,\frac{1}{\Sigma^2}\sqrt{\frac2\pi}\,
+        E\Big[p(\omega^{\rm tie}_1)\,\frac{|\delta z|^3}{|\delta z_1|}\Big],
+
+    the average over the target's field and the other component of :math:`\omega`, p the density of the first one.
+
+    Parameters
+    ----------
+    solution : Solution
+
+    Returns
+    -------
+    float
+
+    Raises
+    ------
+    ValueError
+        For more than two tokens.
+
+    Accuracy
+    --------
+    A few percent.
+
+    Source
+    ------
+    Derived in the chapter on message passing.
+    """
+    problem, (m, q, Sigma) = solution.problem, solution.overlaps
+    check_integer("n_tokens", problem.n_tokens, 2, 2)
+    if not may_jump(problem.beta, Sigma):
+        return 0.0
+    Q_prime = problem.target.second_moment + problem.Delta / 2
+    spread = (q - m**2 / Q_prime) ** 0.5
+    nodes, weight = gaussian_ball(STEP, RADIUS, [True, True, False])  # the target's field, then the other component
+    x = np.arange(-RADIUS, RADIUS + STEP_ALONG / 2, STEP_ALONG)
+    step, total = _unwhitened(np.array([[spread * STEP_ALONG], [0.0]])), 0.0
+    for part in np.array_split(np.arange(weight.size), 8):
+        z0 = _unwhitened(Q_prime**0.5 * nodes[:2, part])[:, :, None]
+        own = np.stack(np.broadcast_arrays(x, nodes[2, part][:, None]))
+        omega = m / Q_prime * z0 + _unwhitened(spread * own)
+        target = np.broadcast_to(expit(problem.beta0 * z0), omega.shape)
+        z = lowest(omega.reshape(2, -1), target.reshape(2, -1), problem.beta, Sigma).reshape(omega.shape)
+        line, k = np.nonzero((np.diff(z, axis=2) ** 2).sum(axis=0) > 2 * (step**2).sum())
+        if not line.size:
+            continue
+        at = slice(None), line, k
+        index, t, left, right = ties(
+            z[at], z[:, line, k + 1], omega[at], step, target[at], problem.beta, Sigma
+        )  # fmt: skip
+        change = left - right
+        first, second = (change[0] + change[1]) / 8**0.5, (change[0] - change[1]) / 2
+        density = np.exp(-((x[k[index]] + t * STEP_ALONG) ** 2) / 2) / ((2 * np.pi) ** 0.5 * spread)
+        total += (weight[part][line[index]] * density) @ (np.hypot(first, second) ** 3 / np.abs(first))
+    pairs = pair_response(problem.target, solution.delta, solution.epsilon)
+    return float(2 * problem.alpha * pairs / solution.hats.Sigma_hat**2 * (2 / np.pi) ** 0.5 * total / Sigma**2)
 
 
 def growth(channel, Sigma, scale, delta, epsilon):
@@ -162,6 +231,12 @@ def _resolvent(law, delta, z):
             new = w - residual / (1 + delta**2 * law.resolvent_derivative(w))
             w = np.where(new.imag > 0, new, w - residual / 2)
     raise ConvergenceError("the resolvent was not found", float(np.abs(residual).max()))
+
+
+def _unwhitened(x):
+    """Fields (u, v) of covariance C = ((3, 1), (1, 3)) from isotropic ones."""
+    a, b = 2**0.5 * x[0], x[1]
+    return np.stack([a + b, a - b])
 
 
 def _squared_response(channel, Sigma):
