@@ -160,7 +160,13 @@ def refine(problem, channel, prior, accuracy, hats=None):
             for name, change in changes.items()
         ):
             return state._replace(n_iter=n_iter), changes
-    raise ConvergenceError(f"{problem}: accuracy {accuracy:.0e} not reached: {changes}, {state.unsettled:.0e}", state)
+    relative = {name: change / max(abs(state.values[name]), _NOTHING) for name, change in changes.items()}
+    worst = max(relative, key=relative.get)
+    raise ConvergenceError(
+        f"{problem}: accuracy {accuracy:.0e} not reached, between the last two rules {worst} changes by "
+        f"{relative[worst]:.0e}, and a conjugate by {state.unsettled:.0e} with the choice of minima",
+        state,
+    )
 
 
 def _lowered(problem, channel, prior):
