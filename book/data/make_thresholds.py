@@ -10,6 +10,8 @@ About forty minutes on one core; parts that are there are kept. Two tokens, kapp
 - ``training/DELTA/D/ALPHA``: the attention loss, lam lowered step by step, each minimisation starting at the last W.
   "lam"; columns over lam, each with one entry per seed: "train_loss", "penalty", "test_error", "m", "q", "rank",
   "converged", "n_iter".
+- ``starts/SEED``: d = 40, Delta = 0.5, alpha = 0.2; "lam", and training loss plus penalty from three random starts
+  ("random", lists over lam) and from the minimum of the logits' least squares ("logits").
 - ``bayes/DELTA``: columns "alpha", "matrix_error", "test_error" of the Bayes-optimal estimator.
 - ``tuned/ALPHA``: Delta = 0.5; "lam" and "test_error" of the state evolution at the weight decay of least test error.
 - ``centring/KIND``: the same at Delta = 0, alpha = 0.3, d = 50, student centred by the trace or by the mean over the
@@ -148,6 +150,31 @@ def chain(problem, d, seed, lams, centring):
     return rows
 
 
+def starts(seed, d=40, lams=(1e-4, 1e-5)):
+    problem = problem_at(0.2, 0.5)
+    _, x, Y = data(problem, d, seed)
+
+    def losses(W):
+        found = []
+        for lam in lams:
+            minimum, _ = fitted(W, x, AttentionLoss(Y, 1.0), lam, d)
+            W = minimum.Q
+            found.append(minimum.value.item() / d**2)
+        return found
+
+    def lowered(W, loss, down):
+        for lam in down:
+            W = fitted(W, x, loss, lam, d)[0].Q
+        return W
+
+    random = [torch.as_tensor(draw_start(d, d, seed, k)).reshape(1, -1) for k in range(3)]
+    return {
+        "lam": lams,
+        "random": [losses(lowered(W, AttentionLoss(Y, 1.0), (1e-2, 1e-3))) for W in random],
+        "logits": losses(lowered(random[0], LogitLoss(Y), (1e-1, 1e-2, 1e-3, 1e-4))),
+    }
+
+
 def theory(Delta, lam):
     """From large alpha to small, each solution starting the next."""
     rows, failed, hats = [], [], None
@@ -183,6 +210,8 @@ def tuned(alpha):
 def parts():
     for Delta in (0.0, 0.5):
         yield f"bayes/{Delta}", bayes, (Delta,)
+    for seed in range(700, 704):
+        yield f"starts/{seed}", starts, (seed,)
     for alpha in TUNED:
         yield f"tuned/{alpha}", tuned, (alpha,)
     for d in (40, 60):
