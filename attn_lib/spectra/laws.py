@@ -31,8 +31,9 @@ class SpectralLaw(Protocol):
         The smallest interval that holds all of the law.
     rank : float
         Fraction of eigenvalues that are not zero.
-    support : array
-        Intervals that hold the law, one a row: lower end, upper end, mass. Ascending, disjoint; an atom has equal ends.
+    support
+        Array, shape (n, 3): intervals that hold the law, ascending and disjoint, one a row: lower end, upper end, mass.
+        An atom has equal ends.
     """
 
     mean: float
