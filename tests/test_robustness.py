@@ -31,26 +31,25 @@ def normal(*shape):
     return torch.as_tensor(np.random.default_rng(2).standard_normal(shape))
 
 
-def small_risk(n_heads, tied):
+def small_risk(n_heads, tied, cross=False):
     law, problem = Correlated(0.5), THREE_TOKENS
-    _, x, Y = variant_data(problem, law, d=6, n=40, seed=3)
-    risk = HeadsRisk(x, Y, problem.lam, 1.3, law.variances(6), p=4, n_heads=n_heads, tied=tied)
+    _, x, keys, Y = variant_data(problem, law, d=6, n=40, seed=3, cross=cross)
+    risk = HeadsRisk(x, Y, problem.lam, 1.3, law.variances(6), p=4, n_heads=n_heads, tied=tied, keys=keys)
     return risk, *normal(2, 1, n_heads * (2 - tied) * 24)
 
 
-@pytest.mark.parametrize("tied", [True, False])
+@pytest.mark.parametrize(("tied", "cross"), [(True, False), (False, False), (False, True)])
 @pytest.mark.parametrize("n_heads", [1, 2])
-def test_agrees_with_automatic_differentiation(n_heads, tied):
-    risk, Q, _ = small_risk(n_heads, tied)
+def test_agrees_with_automatic_differentiation(n_heads, tied, cross):
+    risk, Q, _ = small_risk(n_heads, tied, cross)
+    keys, centred = (risk.keys, 0) if cross else (risk.x, 1)
     Q.requires_grad_(True)
     weights = Q.reshape(n_heads, -1, 6, 4)
     A = 0
     for w in weights:
         M = w[0] @ w[-1].T / 24**0.5
-        z = (
-            torch.einsum("nai,ij,nbj->nab", risk.x, M, risk.x)
-            - torch.eye(3).double() * (M.diagonal() * risk.variances).sum()
-        )
+        trace = centred * (M.diagonal() * risk.variances).sum()
+        z = torch.einsum("nai,ij,nbj->nab", risk.x, M, keys) - torch.eye(3).double() * trace
         A = A + torch.softmax(1.3 * z / 6**0.5, dim=-1) / n_heads
     value = ((A - risk.Y) ** 2).sum() + THREE_TOKENS.lam * (weights**2).sum() / (1 if tied else 2)
     (gradient,) = torch.autograd.grad(value, Q)
@@ -85,6 +84,14 @@ def test_identity_untied_decay_is_the_nuclear_norm(symmetric):
     nuclear = e.singular_values.sum() * PROBLEM.lam * (9 * 12) ** 0.5 / 12**2
     # at a minimum the two factors are balanced; a gradient of 1e-6 leaves that relative error
     np.testing.assert_allclose(e.penalty, nuclear, rtol=1e-4, atol=1e-8)
+
+
+def test_identity_cross_attention_knows_no_basis_of_the_keys():
+    _, x, keys, _ = variant_data(PROBLEM, Gaussian(), d=8, n=20, seed=0, cross=True)
+    rotation, M = torch.linalg.qr(normal(8, 8))[0], normal(1, 8, 8)
+    found = preactivations(x, M @ rotation, torch.ones(8).double(), keys)
+    torch.testing.assert_close(found, preactivations(x, M, torch.ones(8).double(), keys @ rotation.T), **ROUNDING)
+    assert not torch.equal(x, keys)
 
 
 def test_identity_two_equal_heads_are_one():
@@ -138,14 +145,14 @@ def test_identity_correlated_tokens_are_isotropic_ones_of_another_target():
 
 
 def test_identity_preactivations_are_centred():
-    M0, x, _ = variant_data(PROBLEM, Correlated(1.0), d=8, n=50_000, seed=0, symmetric_target=False)
+    M0, x, *_ = variant_data(PROBLEM, Correlated(1.0), d=8, n=50_000, seed=0, symmetric_target=False)
     z = preactivations(x, M0, Correlated(1.0).variances(8))
     assert (z.mean(0).abs() < 5 * z.std(0) / 50_000**0.5).all()  # 5 standard errors
 
 
 def test_identity_target_without_symmetry_keeps_its_singular_values():
-    symmetric, x, _ = variant_data(PROBLEM, Gaussian(), d=12, n=4, seed=7)
-    asymmetric, x_same, _ = variant_data(PROBLEM, Gaussian(), d=12, n=4, seed=7, symmetric_target=False)
+    symmetric, x, *_ = variant_data(PROBLEM, Gaussian(), d=12, n=4, seed=7)
+    asymmetric, x_same, *_ = variant_data(PROBLEM, Gaussian(), d=12, n=4, seed=7, symmetric_target=False)
     torch.testing.assert_close(torch.linalg.svdvals(asymmetric), torch.linalg.svdvals(symmetric), **ROUNDING)
     assert (asymmetric - asymmetric.mT).abs().max() > 0.1
     assert x.shape == x_same.shape
@@ -159,6 +166,8 @@ def test_identity_target_without_symmetry_keeps_its_singular_values():
         ("seeds", [1, 1]),
         ("tokens", "gaussian"),
         ("tied", 1),
+        ("cross", 2),
+        ("tied", True),
         ("symmetric_target", None),
         ("n_heads", 0),
         ("target_heads", 1.5),
@@ -169,7 +178,7 @@ def test_identity_target_without_symmetry_keeps_its_singular_values():
 )
 def test_rejects_bad_arguments(name, value):
     with pytest.raises(ValueError, match=name):
-        train_variant(PROBLEM, **{"d": 8, "seeds": [0], name: value})
+        train_variant(PROBLEM, **{"d": 8, "seeds": [0], "cross": value is True, name: value})
 
 
 @pytest.mark.parametrize(

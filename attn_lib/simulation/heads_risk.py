@@ -12,6 +12,8 @@ with :math:`c_i` the variances of the components of a token. A tied head has :ma
 
     M = \frac{W_QW_K^\top}{\sqrt{pd}}, \qquad \frac\lambda2\big(|W_Q|^2+|W_K|^2\big).
 
+In cross-attention the keys belong to other tokens, :math:`z_{ab}=x_a^\top My_b/\sqrt d`, and nothing is to be centred.
+
 On M these are the same penalty, :math:`\lambda\sqrt{pd}` times the nuclear norm: the smallest
 :math:`(|W_Q|^2+|W_K|^2)/2` at given :math:`W_QW_K^\top` is the sum of its singular values.
 """
@@ -23,7 +25,7 @@ __all__ = ["HeadsRisk", "preactivations"]
 BLOCK = 200_000  # numbers of x handled at once: with the products of the same size, what a cache holds
 
 
-def preactivations(x, M, variances):
+def preactivations(x, M, variances, keys=None):
     """z_ab of matrices M that need not be symmetric.
 
     Parameters
@@ -33,6 +35,8 @@ def preactivations(x, M, variances):
     M : tensor (head, d, d)
     variances : tensor (d,)
         Of the components of a token, for the centring.
+    keys : tensor (n, T, d), optional
+        Tokens of the keys in cross-attention; x itself by default.
 
     Returns
     -------
@@ -40,11 +44,14 @@ def preactivations(x, M, variances):
     """
     n_heads, d, _ = M.shape
     wide = M.transpose(0, 1).flatten(1)  # all heads side by side: one product
+    size = max(1, BLOCK // (x.shape[1] * d * n_heads))
     parts = [
-        (x_block.flatten(0, 1) @ wide).unflatten(-1, (n_heads, d)).unflatten(0, x_block.shape[:2]).transpose(1, 2)
-        @ x_block.mT[:, None]
-        for x_block in x.split(max(1, BLOCK // (x.shape[1] * d * n_heads)))
+        (part.flatten(0, 1) @ wide).unflatten(-1, (n_heads, d)).unflatten(0, part.shape[:2]).transpose(1, 2)
+        @ key.mT[:, None]
+        for part, key in zip(x.split(size), (x if keys is None else keys).split(size), strict=True)
     ]
+    if keys is not None:
+        return torch.cat(parts) / d**0.5
     trace = (torch.diagonal(M, dim1=-2, dim2=-1) * variances).sum(-1)
     return (torch.cat(parts) - trace[:, None, None] * torch.eye(x.shape[1], dtype=x.dtype)) / d**0.5
 
@@ -69,10 +76,12 @@ class HeadsRisk:
         Columns of every matrix of weights.
     n_heads : int
     tied : bool
+    keys : tensor (n, T, d), optional
+        Tokens of the keys in cross-attention.
     """
 
-    def __init__(self, x, Y, lam, beta, variances, *, p, n_heads=1, tied=True):
-        self.x, self.Y, self.beta, self.variances, self.tied = x, Y, beta, variances, tied
+    def __init__(self, x, Y, lam, beta, variances, *, p, n_heads=1, tied=True, keys=None):
+        self.x, self.Y, self.beta, self.variances, self.tied, self.keys = x, Y, beta, variances, tied, keys
         self.shape = (n_heads, 1 if tied else 2, x.shape[-1], p)
         self.field_shape = (len(x), n_heads, x.shape[1], x.shape[1])
         self.lam = 2 * lam if tied else lam  # minimise() adds lam/2 times the square
@@ -120,16 +129,19 @@ class HeadsRisk:
         return ((A.mean(1) - self.Y) ** 2).sum((-2, -1))
 
     def _measured(self, M):
-        return preactivations(self.x, M, self.variances).reshape(1, -1)
+        return preactivations(self.x, M, self.variances, self.keys).reshape(1, -1)
 
     def _transposed(self, g):
         """Sum over samples of g_ab dz_ab/dM, (n, head, T, T) to (head, d, d)."""
         d, n_heads = self.x.shape[-1], g.shape[1]
         total = self.x.new_zeros(d, n_heads * d)
         size = max(1, BLOCK // (self.x.shape[1] * d * n_heads))
-        for x, part in zip(self.x.split(size), g.split(size), strict=True):
-            gx = (part @ x[:, None]).transpose(1, 2).flatten(2)  # (m, T, head d)
+        keys = self.x if self.keys is None else self.keys
+        for x, key, part in zip(self.x.split(size), keys.split(size), g.split(size), strict=True):
+            gx = (part @ key[:, None]).transpose(1, 2).flatten(2)  # (m, T, head d)
             total += x.flatten(0, 1).mT @ gx.flatten(0, 1)
         total = total.unflatten(1, (n_heads, d)).transpose(0, 1)
+        if self.keys is not None:
+            return total / d**0.5
         trace = torch.diagonal(g, dim1=-2, dim2=-1).sum((0, 2))
         return (total - trace[:, None, None] * self.variances.diag()) / d**0.5

@@ -13,6 +13,7 @@ follow any law of :mod:`attn_lib.simulation.tokens`. With nothing changed this i
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -26,9 +27,18 @@ from attn_lib.simulation.sensing import pairs
 from attn_lib.simulation.single_head_sampling import draw_matrix
 from attn_lib.simulation.tokens import Gaussian
 
-__all__ = ["TrainedVariant", "train_variant", "variant_data"]
+__all__ = ["TrainedVariant", "VariantData", "train_variant", "variant_data"]
 
 NEXT_HEAD = 1_000_000  # added to a seed for the target of the next head
+
+
+class VariantData(NamedTuple):
+    """Targets M0 (head, d, d), tokens x (n, T, d), those of the keys (None in self-attention), labels Y (n, T, T)."""
+
+    M0: torch.Tensor
+    x: torch.Tensor
+    keys: torch.Tensor | None
+    Y: torch.Tensor
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,12 +85,13 @@ class TrainedVariant:
     M0: np.ndarray
 
 
-def variant_data(problem, tokens, *, d, n, seed, stream="train", symmetric_target=True, target_heads=1):
+def variant_data(problem, tokens, *, d, n, seed, stream="train", symmetric_target=True, target_heads=1, cross=False):
     r"""Targets, tokens and labels of a seed.
 
     A target without symmetry is :math:`M_0=S_0R` with a uniform rotation R: the singular values of S0 and no relation
-    between its two sides. Its noise is independent for all T^2 pre-activations, of variance Delta/2; that of a
-    symmetric target is as in :func:`~attn_lib.simulation.single_head_sampling.labelled_tokens`.
+    between its two sides. Its noise is independent for all T^2 pre-activations, of variance Delta/2, as in
+    cross-attention; that of self-attention with a symmetric target is as in
+    :func:`~attn_lib.simulation.single_head_sampling.labelled_tokens`.
 
     Parameters
     ----------
@@ -96,27 +107,31 @@ def variant_data(problem, tokens, *, d, n, seed, stream="train", symmetric_targe
     symmetric_target : bool
     target_heads : int
         >= 1.
+    cross : bool
+        Whether keys belong to tokens of their own.
 
     Returns
     -------
-    M0 : tensor (target head, d, d)
-    x : tensor (n, T, d)
-    Y : tensor (n, T, T)
+    VariantData
     """
     M0 = np.stack([_target(problem, d, seed + NEXT_HEAD * h, symmetric_target) for h in range(target_heads)])
     T, M0 = problem.n_tokens, torch.as_tensor(M0)
-    n_noise = T * (T + 1) // 2 if symmetric_target else T * T
-    numbers = torch.as_tensor(generator(seed, stream).standard_normal((n, T * d + target_heads * n_noise)))
-    x = tokens.draw(numbers[:, : T * d].unflatten(1, (T, d)), seed)
-    noise = numbers[:, T * d :].unflatten(1, (target_heads, n_noise)) * (problem.Delta / 2) ** 0.5
-    if symmetric_target:
+    symmetric_noise = symmetric_target and not cross
+    n_noise = T * (T + 1) // 2 if symmetric_noise else T * T
+    widths = (T * d, target_heads * n_noise, T * d * cross)
+    numbers = torch.as_tensor(generator(seed, stream).standard_normal((n, sum(widths))))
+    g, noise, g_keys = numbers.split(widths, dim=1)
+    x = tokens.draw(g.unflatten(1, (T, d)), seed)
+    keys = tokens.draw(g_keys.unflatten(1, (T, d)), seed) if cross else None
+    noise = noise.unflatten(1, (target_heads, n_noise)) * (problem.Delta / 2) ** 0.5
+    if symmetric_noise:
         a, b = pairs(T)
         xi = noise.new_zeros(n, target_heads, T, T)
         xi[..., a, b] = xi[..., b, a] = torch.where(a == b, 2**0.5, 1.0) * noise
     else:
         xi = noise.unflatten(-1, (T, T))
-    z = preactivations(x, M0, tokens.variances(d))
-    return M0, x, torch.softmax(problem.beta0 * (z + xi), dim=-1).mean(1)
+    z = preactivations(x, M0, tokens.variances(d), keys)
+    return VariantData(M0, x, keys, torch.softmax(problem.beta0 * (z + xi), dim=-1).mean(1))
 
 
 def train_variant(
@@ -129,6 +144,7 @@ def train_variant(
     symmetric_target=True,
     n_heads=1,
     target_heads=1,
+    cross=False,
     n_test=10_000,
     tolerance=1e-4,
     max_iter=2000,
@@ -151,6 +167,8 @@ def train_variant(
         See :func:`variant_data`.
     n_heads, target_heads : int
         >= 1.
+    cross : bool
+        Cross-attention, where keys belong to tokens of their own; untied.
     n_test : int
         Fresh samples per seed, >= 2.
     tolerance : float
@@ -181,7 +199,9 @@ def train_variant(
     """
     seeds = list(seeds) if isinstance(seeds, Iterable) else seeds
     law = Gaussian() if tokens is None else tokens
-    _check(problem, d, seeds, law, {"tied": tied, "symmetric_target": symmetric_target}, tolerance)
+    flags = {"tied": tied, "symmetric_target": symmetric_target, "cross": cross}
+    _check(problem, d, seeds, law, flags, tolerance)
+    require(not (cross and tied), "tied", tied, "False in cross-attention")
     for name, value, low in (
         ("n_heads", n_heads, 1),
         ("target_heads", target_heads, 1),
@@ -189,7 +209,7 @@ def train_variant(
         ("max_iter", max_iter, 1),
     ):
         require(is_integer(value) and value >= low, name, value, f"an integer >= {low}")
-    target = {"d": d, "symmetric_target": symmetric_target, "target_heads": target_heads}
+    target = {"d": d, "symmetric_target": symmetric_target, "target_heads": target_heads, "cross": cross}
     student = {"p": round(problem.kappa * d), "n_heads": n_heads, "tied": tied}
     rows = [_train(problem, law, seed, target, student, n_test, tolerance, max_iter) for seed in seeds]
     columns = {name: np.array([row[name] for row in rows]) for name in rows[0]}
@@ -208,13 +228,13 @@ def _target(problem, d, seed, symmetric):
 
 def _train(problem, law, seed, target, student, n_test, tolerance, max_iter):
     d, variances = target["d"], law.variances(target["d"])
-    M0, x, Y = variant_data(problem, law, n=round(problem.alpha * d**2), seed=seed, **target)
-    risk = HeadsRisk(x, Y, problem.lam, problem.beta, variances, **student)
+    M0, x, keys, Y = variant_data(problem, law, n=round(problem.alpha * d**2), seed=seed, **target)
+    risk = HeadsRisk(x, Y, problem.lam, problem.beta, variances, keys=keys, **student)
     start = torch.as_tensor(generator(seed, "start").standard_normal(risk.shape)).reshape(1, -1)
     unit = risk.lam * start.numel() ** 0.5
     minimum = minimise(risk, start, tolerance=tolerance * unit, max_iter=max_iter)
-    _, x, Y = variant_data(problem, law, n=n_test, seed=seed, stream="test", **target)
-    fresh = HeadsRisk(x, Y, problem.lam, problem.beta, variances, **student)
+    _, x, keys, Y = variant_data(problem, law, n=n_test, seed=seed, stream="test", **target)
+    fresh = HeadsRisk(x, Y, problem.lam, problem.beta, variances, keys=keys, **student)
     M = risk.matrices(minimum.Q)
     singular_values = torch.linalg.svdvals(M)
     data_term, _ = risk.loss(risk.fields(minimum.Q))

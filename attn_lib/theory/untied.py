@@ -1,15 +1,15 @@
-r"""State evolution of a single head whose queries and keys have weights of their own.
+r"""State evolution of cross-attention, with weights of their own for queries and keys.
 
 .. math::
 
-    M = \frac{W_QW_K^\top}{\sqrt{pd}}, \quad z_{ab}(M) = \frac{x_a^\top Mx_b - \delta_{ab}\mathrm{Tr}M}{\sqrt d}, \quad
+    M = \frac{W_QW_K^\top}{\sqrt{pd}}, \quad z_{ab}(M) = \frac{x_a^\top My_b}{\sqrt d}, \quad
     \text{decay } \tfrac\lambda2(|W_Q|^2+|W_K|^2),
 
-for a target :math:`M_0` whose left and right singular vectors are unrelated, with independent noise of variance Delta/2
-on all T^2 pre-activations. Then the T^2 fields of a sample are independent, of variances
-:math:`q=\mathrm{tr}\,MM^\top` and :math:`Q'=\mathrm{tr}\,M_0M_0^\top+\Delta/2`, with covariance
-:math:`m=\mathrm{tr}\,MM_0^\top`. The d^2 entries of M are unknown, twice as many as those of a symmetric matrix. The
-potential per d^2 reads
+for queries of tokens x and keys of other tokens y, all standard Gaussian, and a target :math:`M_0` with independent
+noise of variance Delta/2 on all T^2 pre-activations. Only the singular values of the target matter. The T^2 fields of a
+sample are independent, of variances :math:`q=\mathrm{tr}\,MM^\top` and :math:`Q'=\mathrm{tr}\,M_0M_0^\top+\Delta/2`,
+with covariance :math:`m=\mathrm{tr}\,MM_0^\top`. The d^2 entries of M are unknown, twice as many as those of a symmetric
+matrix. The potential per d^2 reads
 
 .. math::
 
@@ -28,6 +28,9 @@ threshold of singular values. For two tokens the two rows of the softmax are ind
     (u_0,\omega)\sim N\Big(0, 2\begin{pmatrix}Q'&m\\m&q\end{pmatrix}\Big),
 
 s the logistic function.
+
+For self-attention (y = x) of a target without symmetry this is an approximation: the fields have the same law, but
+:math:`z_{aa}` measures the symmetric part of M alone, so that the two parts of M are learned with different noise.
 """
 
 from dataclasses import dataclass
@@ -103,7 +106,7 @@ class UntiedSolution:
 
 
 def solve_untied(problem, *, accuracy=1e-4):
-    r"""Fixed point for a target without symmetry.
+    r"""Fixed point of cross-attention.
 
     .. math::
 

@@ -53,6 +53,7 @@ VARIANTS = {  # name: changes, alphas at d = 40, alphas at d = 64
     "tied": ({}, ALPHAS, (0.5, 1.0, 2.0)),
     "untied": ({"tied": False}, ALPHAS, ()),
     "untied, no symmetry": ({"tied": False, "symmetric_target": False}, ALPHAS, LARGE),
+    "cross": ({"tied": False, "cross": True}, ALPHAS, (0.5, 1.0, 2.0)),
     "two heads for one, lam/2": ({"n_heads": 2, "lam": LAM / 2}, ALPHAS[:3], ()),
     "one head for two": ({"target_heads": 2}, (0.25, *ALPHAS), ()),
     "two heads for two, lam/2": ({**TWO, "lam": LAM / 2}, (0.25, *ALPHAS), ()),
