@@ -8,8 +8,8 @@ r"""State evolution of cross-attention, with weights of their own for queries an
 for queries of tokens x and keys of other tokens y, all standard Gaussian, and a target :math:`M_0` with independent
 noise of variance Delta/2 on all T^2 pre-activations. Only the singular values of the target matter. The T^2 fields of a
 sample are independent, of variances :math:`q=\mathrm{tr}\,MM^\top` and :math:`Q'=\mathrm{tr}\,M_0M_0^\top+\Delta/2`,
-with covariance :math:`m=\mathrm{tr}\,MM_0^\top`. The d^2 entries of M are unknown, twice as many as those of a symmetric
-matrix. The potential per d^2 reads
+with covariance :math:`m=\mathrm{tr}\,MM_0^\top`. The d^2 entries of M are unknown, twice as many as those of a
+symmetric matrix. The potential per d^2 reads
 
 .. math::
 
