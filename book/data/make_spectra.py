@@ -6,7 +6,8 @@ kappa = 1, two tokens. Parts, one run each:
 - ``marchenko-pastur/ALPHA/D/SEED``: kappa0 = 0.5. {"alpha", "d", "seeds": [SEED], "tolerance" of the training,
   "eigenvalues" of S = W W^T/sqrt(p d), ascending, "target": those of S0};
 - ``power-law/ALPHA/D/SEED``: eigenvalues sqrt(d)/i. The same, and "overlaps": squared overlaps of the eigenvectors of
-  the 15 largest eigenvalues of S with those of S0, in descending order.
+  the 15 largest eigenvalues of S with those of S0, in descending order;
+- ``power-law-gaussian/0.5/50/SEED``: "eigenvalues" of S trained on Gaussian measurements instead of tokens.
 """
 
 import os
@@ -19,6 +20,7 @@ from store import complete
 
 from attn_lib.problems import MarchenkoPastur, PowerLaw, SingleHead
 from attn_lib.simulation.erm import train_single_head
+from attn_lib.simulation.gaussian_sensing import train_on_gaussians
 
 RESULT = Path(__file__).with_name("spectra.json")
 RECORD = {
@@ -55,6 +57,14 @@ def trained(alpha, d, seed, power_law):
     return result
 
 
+def trained_on_gaussians(alpha, d, seed):
+    problem = SingleHead(alpha=alpha, lam=0.01, Delta=0.5, kappa=1.0, target=PowerLaw(gamma=1.0, d=d))
+    e = train_on_gaussians(problem, d=d, seeds=[seed], n_test=100, tolerance=1e-3)
+    if not e.converged.all():
+        raise RuntimeError(f"{problem}, seed {seed}: not converged")
+    return {"alpha": alpha, "d": d, "seeds": [seed], "tolerance": 1e-3, "eigenvalues": e.eigenvalues[0].tolist()}
+
+
 def part(law, alpha, d, seed):
     return f"{law}/{alpha}/{d}/{seed}", trained, (alpha, d, seed, law == "power-law")
 
@@ -64,6 +74,10 @@ def parts():
         yield from (part("marchenko-pastur", alpha, 200, seed) for seed in range(9000, 9004))
     for alpha in (0.1, 0.5):
         yield from (part("power-law", alpha, 200, seed) for seed in range(9100, 9104))
+    yield from (part("power-law", 0.5, 50, seed) for seed in range(9500, 9524))
+    yield from (part("power-law", 0.5, 100, seed) for seed in range(9600, 9606))
+    for seed in range(9500, 9524):
+        yield f"power-law-gaussian/0.5/50/{seed}", trained_on_gaussians, (0.5, 50, seed)
     for alpha in SMALL:
         yield from (part("marchenko-pastur", alpha, 100, seed) for seed in range(9200, 9203))
     yield from (part("marchenko-pastur", 0.5, 50, seed) for seed in range(9300, 9308))
