@@ -37,7 +37,7 @@ SMALLEST = 1e-8  # of a response: 0 where the threshold is above the spectrum, b
 class Iterate(NamedTuple):
     r"""State of message passing at time t.
 
-    Attributes
+    Parameters
     ----------
     S : tensor (d, d)
     Sigma : float

@@ -1,6 +1,6 @@
 r"""State evolution of matrix message passing, iteration by iteration.
 
-From :math:`S^0` = ``noise`` times a GOE matrix, that is m = 0 and q = ``noise``^2, one iteration of
+From :math:`S^0` = ``noise`` times a GOE matrix, that is m = 0 and q the square of ``noise``, one iteration of
 :mod:`attn_lib.simulation.matrix_passing` maps the order parameters, in the limit of large d, by the two halves of the
 fixed-point equations: first the channel, at the overlaps and the response of iteration t,
 
