@@ -210,7 +210,7 @@ def tuned(alpha):
 def parts():
     for Delta in (0.0, 0.5):
         yield f"bayes/{Delta}", bayes, (Delta,)
-    for seed in range(700, 704):
+    for seed in (0, 1, *range(700, 704)):
         yield f"starts/{seed}", starts, (seed,)
     for alpha in TUNED:
         yield f"tuned/{alpha}", tuned, (alpha,)
