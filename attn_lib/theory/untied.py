@@ -45,7 +45,7 @@ from attn_lib.spectra.free_convolution import FreeConvolution
 from attn_lib.spectra.symmetrised import Symmetrised
 from attn_lib.theory.spectral_prior import Hats, Overlaps
 
-__all__ = ["UntiedSolution", "solve_untied"]
+__all__ = ["Hats", "Overlaps", "UntiedSolution", "solve_untied"]
 
 _RADIUS, _STEPS, _SCAN = 6.5, (0.2, 0.1, 0.05, 0.025), np.linspace(0, 1, 33)
 

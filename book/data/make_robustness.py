@@ -33,7 +33,7 @@ from attn_lib.simulation.tokens import (
 
 RESULT = Path(__file__).with_name("robustness.json")
 LAM = 0.1
-SEEDS = {40: range(5), 64: range(100, 103)}
+SEEDS = {40: range(5), 64: range(100, 103), 120: range(4)}
 ALPHAS, FEW, ONE = (0.5, 1.0, 2.0, 4.0), (0.5, 2.0), (1.0,)
 LARGE = (0.5, 2.0)
 RATIOS = (1.0, 2.0, 4.0, 16.0, 64.0)
@@ -67,7 +67,7 @@ VARIANTS = {  # name: changes, alphas at d = 40, alphas at d = 64
 RECORD = {
     "what": "Errors, ranks and overlaps of layers with untied weights, two heads, or other tokens.",
     "script": "book/data/make_robustness.py",
-    "seeds": "5 at d = 40, 3 at d = 64, listed with each part",
+    "seeds": "5 at d = 40, 3 at d = 64, 4 at d = 120, listed with each part",
 }
 
 
@@ -91,10 +91,11 @@ def narrow(d, p, seeds):
 
 
 def parts():
-    for i, d in enumerate(SEEDS):
+    for i, d in enumerate((40, 64)):
         for name, (changes, *alphas) in VARIANTS.items():
             for alpha in alphas[i]:
                 yield f"{name}/{d}/{alpha:g}", trained, (changes, alpha, d)
+    yield "cross/120/0.5", trained, (VARIANTS["cross"][0], 0.5, 120)
     yield "narrow", narrow, (96, 8, range(6))
 
 
