@@ -162,7 +162,7 @@ CLAIMS = (
         tolerance="4 standard errors plus 1/d",
     ),
     Claim(
-        id="sh-tokens",
+        id="sh-tokens-rescale",
         statement="The number of tokens only rescales the sample complexity",
         source=PAPER + "effective number of measurements",
         chapter="part2/full_rank_attention",
@@ -195,7 +195,7 @@ CLAIMS = (
         tolerance=SIZE,
     ),
     Claim(
-        id="sh-sequences",
+        id="sh-tasks",
         statement="Sequences as targets and attention matrices as targets lead to the same layer",
         source=PAPER + "equivalence of sequence-to-sequence and sequence-to-label tasks",
         chapter="part2/learning_curves",
@@ -235,7 +235,7 @@ CLAIMS = (
         tolerance="4 standard errors plus 4 %",
     ),
     Claim(
-        id="sh-message-passing",
+        id="sh-amp-state-evolution",
         statement="The state evolution describes every iteration of message passing",
         source=PAPER + "derivation by approximate message passing",
         chapter="part2/message_passing",
