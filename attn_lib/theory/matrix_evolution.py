@@ -110,7 +110,7 @@ def evolve(problem, *, n_iter, noise=0.0, Sigma=1.0, damping=0.0):
     >>> from attn_lib.problems import MarchenkoPastur, SingleHead
     >>> problem = SingleHead(alpha=2.0, lam=0.01, Delta=0.5, kappa=1.0, target=MarchenkoPastur(kappa0=0.5))
     >>> evolve(problem, n_iter=3).m.round(2)
-    array([0.  , 0.69, 0.97, 1.1 ])
+    array([0.  , 0.77, 0.99, 1.1 ])
     """
     check_integer("n_iter", n_iter, 1, 10_000)
     check_number("noise", noise, "a finite number >= 0", lambda v: v >= 0)

@@ -63,7 +63,7 @@ def replicon(solution):
     >>> from attn_lib.theory.single_head import solve
     >>> problem = SingleHead(alpha=2.0, lam=0.01, Delta=0.5, kappa=1.0, target=MarchenkoPastur(kappa0=0.5))
     >>> round(replicon(solve(problem)), 2)
-    0.17
+    0.15
     """
     problem = solution.problem
     channel = TwoTokenChannel(problem) if problem.n_tokens == 2 else ManyTokenChannel(problem)
