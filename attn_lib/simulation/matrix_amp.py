@@ -157,8 +157,8 @@ def train_by_matrix_amp(
     Source
     ------
     Derived here from relaxed belief propagation; the structure is that of message passing for low-rank matrix sensing.
-    The metric of a sample is kept at its value at finite d instead of its limit, without which runs at d of order 100
-    can be unstable.
+    The metric of a sample is kept at its value at finite d instead of its limit, without which runs at d = 60
+    were unstable.
 
     Examples
     --------
