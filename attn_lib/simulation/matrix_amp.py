@@ -157,8 +157,8 @@ def train_by_matrix_amp(
     Source
     ------
     Derived here from relaxed belief propagation; the structure is that of message passing for low-rank matrix sensing.
-    The metric of a sample is kept at its value at finite d instead of its limit, without which runs at d = 60
-    were unstable.
+    The metric of a sample is kept at its value at finite d instead of its limit, without which a run at d = 60
+    was unstable (alpha = 0.5, lam = 0.01).
 
     Examples
     --------
