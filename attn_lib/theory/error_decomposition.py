@@ -36,14 +36,8 @@ _STEP = 2e-3  # of s and of R_2/Q_0, for differences of fourth order
 class Weights(NamedTuple):
     r"""What a distance costs near the best multiple of the target.
 
-    Attributes
-    ----------
-    s_star : float
-        The best multiple; 1 if and only if Delta = 0 and beta = beta0.
-    irreducible : float
-        :math:`e_0`, its error.
-    c1, c2 : float
-        :math:`\partial\hat e/\partial R_2` and :math:`\partial^2_s\hat e/(2Q_0)-c_1` there.
+    ``s_star`` is that multiple, beta0/beta without label noise and less with it; ``irreducible`` is its error
+    :math:`e_0`; ``c1`` = :math:`\partial\hat e/\partial R_2` and ``c2`` = :math:`\partial^2_s\hat e/(2Q_0)-c_1` there.
     """
 
     s_star: float
@@ -63,7 +57,7 @@ class Decomposition:
     s, R2, recovered : float
         :math:`m/Q_0` and :math:`q-m^2/Q_0` of the parts, and the fraction r of modes that count as recovered.
     c1, c2, s_star, irreducible : float
-        See :class:`Weights`.
+        As in :class:`Weights`.
     radial, c1_local : float
         :math:`\hat e(s,0)-e_0` and :math:`\partial\hat e/\partial R_2` at (s, 0).
     distance, excess : float

@@ -29,13 +29,8 @@ class Part(NamedTuple):
 class Modes(NamedTuple):
     r"""Recovered modes and the two parts of S.
 
-    Attributes
-    ----------
-    recovered : float
-        r.
-    square : float
-        What the recovered modes contribute to :math:`Q_0=\mathrm{tr}S_0^2`.
-    learned, bulk : Part
+    ``recovered`` = r, ``square`` is what the recovered modes contribute to :math:`Q_0=\mathrm{tr}S_0^2`;
+    ``learned`` and ``bulk`` are of type :class:`Part`.
     """
 
     recovered: float
