@@ -12,5 +12,7 @@ with more tokens and columns.
 Part II has the same order. :mod:`~attn_lib.simulation.single_head_sampling` draws the data;
 :mod:`~attn_lib.simulation.sensing` says how they see the matrix S,
 :mod:`~attn_lib.simulation.single_head_risk` makes a risk of it, and :mod:`~attn_lib.simulation.single_head` trains;
-:mod:`~attn_lib.simulation.checkpoint` keeps what is finished.
+:mod:`~attn_lib.simulation.checkpoint` keeps what is finished. :mod:`~attn_lib.simulation.gaussian_sensing` trains on
+Gaussian measurements instead of tokens, :mod:`~attn_lib.simulation.matrix_amp` by message passing, and
+:mod:`~attn_lib.simulation.robustness` layers that the theory does not describe.
 """
