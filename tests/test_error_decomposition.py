@@ -8,7 +8,7 @@ import pytest
 from scipy.special import expit
 
 from attn_lib.comparison import estimate
-from attn_lib.problems import MarchenkoPastur, PowerLaw, SingleHead
+from attn_lib.problems import FiniteRank, MarchenkoPastur, PowerLaw, SingleHead
 from attn_lib.simulation.erm import train_single_head
 from attn_lib.theory import single_head
 from attn_lib.theory.error_decomposition import TOLERANCE, decompose, slope, weights
@@ -67,6 +67,15 @@ def test_identity_quadratic_form(name):
         exact = single_head.test_error(problem, s * Q0, s**2 * Q0 + R2) - found.irreducible
         left.append(abs(exact - found.c1 * (R2 + t**2 * Q0) - found.c2 * t**2 * Q0) / exact)
     assert left[1] < 0.6 * left[0] < 0.3
+
+
+@pytest.mark.parametrize(("n_tokens", "rtol"), [(2, 1e-3), (3, 1e-2)])
+def test_closed_form_linear_softmax(n_tokens, rtol):
+    """Weak fields: softmax is 1/T + (z - mean of the row)/T, e = (1 - 1/T^2) tr (S - S0)^2; three tokens by Sobol."""
+    weak = replace(DEFAULT, Delta=0.0, n_tokens=n_tokens, target=FiniteRank(eigenvalues=[0.01]))
+    found = weights(weak)
+    np.testing.assert_allclose(found.c1, 1 - n_tokens**-2, rtol=rtol, atol=0)
+    np.testing.assert_allclose(found.c2, 0, rtol=0, atol=rtol)
 
 
 def test_identity_best_multiple_of_the_target():
