@@ -1,6 +1,6 @@
 """Around the thresholds of Part II, theory and simulation: writes thresholds.json beside this file.
 
-About forty minutes on one core; parts that are there are kept. Two tokens, kappa0 = 0.5, kappa = 1. Parts:
+About twenty minutes on one core; parts that are there are kept. Two tokens, kappa0 = 0.5, kappa = 1. Parts:
 
 - ``interpolation/D/SEED``: noisy labels (Delta = 0.5) held by least squares in their logits, without penalty, over
   S = W W^T/sqrt(p d). Columns "alpha" and "residual" (norm of the residual divided by d, 0 where weights of zero
@@ -47,7 +47,7 @@ RECORD = {
 }
 LAMS = (1e-2, 1e-3, 1e-4, 1e-5)
 INTERPOLATION = {40: range(100, 112), 60: range(200, 208), 80: range(300, 304)}
-RECOVERY = {30: range(400, 412), 40: range(500, 508), 60: range(600, 604)}
+RECOVERY = {30: range(400, 412), 40: range(500, 516), 60: range(600, 608)}
 ABOVE, BELOW = (0.24, 0.22, 0.2, 0.185), (0.14, 0.16, 0.175, 0.19)
 TRAINED = {40: ((0.05, 0.1, 0.13, 0.16, 0.2, 0.25, 0.35, 0.5), range(4)), 80: ((0.1, 0.2, 0.5), range(2))}
 TUNED = (0.05, 0.1, 0.16, 0.25, 0.35, 0.5)
