@@ -29,7 +29,8 @@ A and B have two forms, with or without derivatives of g (Stein's lemma):
 Where z jumps (the objective has several minima) only the second is right.
 
 A channel is any object with ``problem``, ``Q_prime``, ``accuracy`` (relative, that of a good compromise with time),
-``least_spread`` (of :math:`(q-m^2/Q')/Q'`, for the Stein form) and the methods ``averages(overlaps, follow=False)``,
+``least_spread`` (of :math:`(q-m^2/Q')/Q'`, for the Stein form), ``error_share`` (the error of a rule divided by its
+change from the coarser one before it) and the methods ``averages(overlaps, follow=False)``,
 ``refined()`` and ``test_error(m, q)`` of :class:`TwoTokenChannel`.
 """
 
@@ -152,6 +153,7 @@ class TwoTokenChannel:
 
     accuracy = 1e-4
     least_spread = 1e-12
+    error_share = 1 / (1.5**2 - 1)  # of errors that fall like 1/n^2, where n grows by a factor 1.5
 
     def __init__(self, problem, n=6, radius=5.5):
         self.problem, self.n, self.radius = problem, n, radius

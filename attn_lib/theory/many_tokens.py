@@ -81,6 +81,7 @@ class ManyTokenChannel:
 
     accuracy = 2e-3  # change wanted between a rule and the refined one, whose error is 0.4 times as large
     least_spread = 1e-10  # of q Q' - m^2, relative, for the Stein form
+    error_share = 1.0  # on the safe side: N grows by a factor 4
 
     def __init__(self, problem, log2_points=11, n_scrambles=8, seed=0):
         check_integer("log2_points", log2_points, 6, 18)

@@ -58,8 +58,8 @@ class Solution:
     converged : bool
         Always True; a failure raises.
     quadrature_error : dict
-        Of m, q, Sigma, test_error, train_loss, penalty and rank, absolute: the change since the next coarser rule,
-        solved to its own fixed point.
+        Of m, q, Sigma, test_error, train_loss, penalty and rank, absolute, from the change since the next coarser
+        rule, solved to its own fixed point.
     form : str
         "stein" or "derivative", the form of the channel's averages that was used.
     form_difference : float
@@ -96,8 +96,8 @@ def solve(problem, *, accuracy=None, start=None):
     ----------
     problem : SingleHead
     accuracy : float, optional
-        Largest relative change wanted of m, q, Sigma, test error, train loss, penalty and rank between the last two
-        rules, in [1e-7, 1e-1]. By default that of the channel: 1e-4 for two tokens, 2e-3 for more.
+        Largest relative error wanted of m, q, Sigma, test error, train loss, penalty and rank, as estimated from the
+        last two rules, in [1e-7, 1e-1]. By default that of the channel: 1e-4 for two tokens, 2e-3 for more.
     start : Hats, optional
         Where to begin, for instance at the solution of a neighbouring problem; by default at the conjugates of S = 0.
 
@@ -117,7 +117,7 @@ def solve(problem, *, accuracy=None, start=None):
     Accuracy
     --------
     ``accuracy`` by the estimate in ``quadrature_error``. For two tokens, lam = 0.01 and Delta = 0.5 a solution takes
-    0.2-1.5 s of one core at 1e-4, a power law of 400 eigenvalues 1.5 s; with alpha from 0.2 to 0.3 up to 9 s. For
+    0.2-2 s of one core at 1e-4, a power law of 400 eigenvalues 1.5 s. For
     smaller lam below and around the interpolation threshold the prox jumps often: 1e-3 takes 1-15 s there, and 1e-4 is
     in general not reached, which raises. Near perfect recovery the residual grows to 1e-16 divided by the squared
     relative distance of S from a multiple of S0.

@@ -131,15 +131,15 @@ def refine(problem, channel, prior, accuracy, hats=None):
     problem, channel, prior
         As in :func:`iterate`.
     accuracy : float
-        Largest relative change of any of the values.
+        Largest relative error of any of the values, as estimated.
     hats : Hats, optional
         Where to begin, :func:`starting_point` by default.
 
     Returns
     -------
     state : State
-    changes : dict
-        Absolute change of the values from the last but one rule.
+    errors : dict
+        Estimated absolute errors of the values, from their changes since the last but one rule.
 
     Raises
     ------
@@ -154,17 +154,17 @@ def refine(problem, channel, prior, accuracy, hats=None):
         channel, previous = channel.refined(), state
         state = iterate(problem, channel, prior, state.hats, accuracy)
         n_iter += state.n_iter
-        changes = {name: abs(value - previous.values[name]) for name, value in state.values.items()}
+        errors = {n: channel.error_share * abs(value - previous.values[n]) for n, value in state.values.items()}
         if state.unsettled <= accuracy and all(
-            change <= max(accuracy * abs(state.values[name]), 0.0 if name in ("test_error", "train_loss") else _NOTHING)
-            for name, change in changes.items()
+            error <= max(accuracy * abs(state.values[name]), 0.0 if name in ("test_error", "train_loss") else _NOTHING)
+            for name, error in errors.items()
         ):
-            return state._replace(n_iter=n_iter), changes
-    relative = {name: change / max(abs(state.values[name]), _NOTHING) for name, change in changes.items()}
+            return state._replace(n_iter=n_iter), errors
+    relative = {name: error / max(abs(state.values[name]), _NOTHING) for name, error in errors.items()}
     worst = max(relative, key=relative.get)
     raise ConvergenceError(
-        f"{problem}: accuracy {accuracy:.0e} not reached, between the last two rules {worst} changes by "
-        f"{relative[worst]:.0e}, and a conjugate by {state.unsettled:.0e} with the choice of minima",
+        f"{problem}: accuracy {accuracy:.0e} not reached: {worst} is uncertain by {relative[worst]:.0e}, "
+        f"and a conjugate changes by {state.unsettled:.0e} with the choice of minima",
         state,
     )
 
