@@ -47,7 +47,7 @@ RECORD = {
 }
 LAMS = (1e-2, 1e-3, 1e-4, 1e-5)
 INTERPOLATION = {40: range(100, 112), 60: range(200, 208), 80: range(300, 304)}
-RECOVERY = {30: range(400, 412), 40: range(500, 516), 60: range(600, 608)}
+RECOVERY = {30: range(400, 412), 40: range(500, 516), 60: range(600, 608), 80: range(800, 806)}
 ABOVE, BELOW = (0.24, 0.22, 0.2, 0.185), (0.14, 0.16, 0.175, 0.19)
 TRAINED = {40: ((0.05, 0.1, 0.13, 0.16, 0.2, 0.25, 0.35, 0.5), range(4)), 80: ((0.1, 0.2, 0.25, 0.5), range(2))}
 TUNED = (0.05, 0.1, 0.16, 0.25, 0.35, 0.5)
@@ -228,7 +228,7 @@ def parts():
             yield f"theory/{Delta}/{lam}", theory, (Delta, lam)
     for centring in ("trace", "empirical"):
         yield f"centring/{centring}", training, (0.0, 50, 0.3, range(2), LAMS[:3], centring)
-    for d, each in ((60, recovery), (80, interpolation)):
+    for d, each in ((60, recovery), (80, interpolation), (80, recovery)):
         for seed in (RECOVERY if each is recovery else INTERPOLATION)[d]:
             yield f"{each.__name__}/{d}/{seed}", each, (d, seed)
     alphas, seeds = TRAINED[80]
