@@ -39,6 +39,21 @@ def check_number(name, value, allowed, is_allowed):
         raise ValueError(f"{name} = {value!r}: must be {allowed}")
 
 
+def as_python_numbers(instance, *floats, **types):
+    """Replace checked fields of a frozen dataclass by Python numbers, which neither overflow nor lose precision.
+
+    Parameters
+    ----------
+    instance : object
+    floats : str
+        Fields that become floats.
+    types : type
+        Fields that become something else.
+    """
+    for name, kind in {**dict.fromkeys(floats, float), **types}.items():
+        object.__setattr__(instance, name, kind(getattr(instance, name)))
+
+
 def nested_floats(name, value, allowed, is_allowed):
     """The value as nested tuples of floats; ValueError unless it is an array of finite numbers that is allowed.
 

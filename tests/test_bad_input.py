@@ -8,16 +8,23 @@ from attn_lib.fixed_point import ConvergenceError, anderson
 from attn_lib.problems import FiniteRank, GeneralAttention, MarchenkoPastur, PositionalSemantic, PowerLaw, SingleHead
 from attn_lib.simulation.amp import train_by_amp
 from attn_lib.simulation.dynamics import Start, train_by_descent
-from attn_lib.simulation.erm import train_positional_semantic
+from attn_lib.simulation.erm import train_positional_semantic, train_single_head
+from attn_lib.simulation.gaussian_sensing import train_on_gaussians
 from attn_lib.simulation.general import train_general
+from attn_lib.simulation.matrix_amp import train_by_matrix_amp
+from attn_lib.simulation.robustness import train_variant
 from attn_lib.simulation.search import search_lower_minima
-from attn_lib.theory import general_layer, transitions
+from attn_lib.spectra import learned_spectrum
+from attn_lib.theory import general_layer, matrix_evolution, single_head, transitions
 from attn_lib.theory import positional_semantic as ps
 from attn_lib.theory.amp_evolution import evolve, first_overlaps, plateau
 from attn_lib.theory.escape import escape_rates
+from attn_lib.theory.matrix_replicon import pair_response
+from attn_lib.theory.matrix_replicon import replicon as matrix_replicon
 from attn_lib.theory.population import population_error
 from attn_lib.theory.replica_breaking import solve_broken
 from attn_lib.theory.replicon import distance_map, replicon
+from attn_lib.theory.untied import solve_untied
 
 PROBLEM = PositionalSemantic(alpha=1.5, omega=0.3)
 LAYER = GeneralAttention.of_two_tokens(PROBLEM)
@@ -206,3 +213,74 @@ def test_agrees_with_the_transition_from_a_start_below_both_births():
     found = transitions.locate_alpha_c(0.3, guess=0.05, accuracy=1e-2)
     near = transitions.locate_alpha_c(0.3, guess=1.25, accuracy=1e-2)
     assert abs(found.alpha - near.alpha) < found.error + near.error
+
+
+SINGLE = SingleHead(alpha=0.5, lam=0.01, Delta=0.5, kappa=1.0, target=MarchenkoPastur(kappa0=0.5))
+
+
+def test_identity_parameters_are_python_numbers():
+    """Numbers of small numpy types would overflow or lose precision on their way."""
+    problem = SingleHead(
+        alpha=np.float32(0.5), lam=np.float64(0.01), Delta=np.float16(0.5), kappa=np.uint8(1), target=SINGLE.target
+    )
+    assert {type(getattr(problem, name)) for name in ("alpha", "lam", "Delta", "kappa", "beta")} == {float}
+    assert PowerLaw(gamma=np.uint8(1), d=np.int8(100)).upper == 10.0
+    run = train_by_matrix_amp(SINGLE, d=np.uint8(20), seeds=[0], n_iter=1)
+    assert run.settings.n == 200
+
+
+def test_identity_a_student_as_wide_as_its_target():
+    """The rank of the solution exceeds kappa by rounding only."""
+    problem = SingleHead(alpha=1.0, lam=0.01, Delta=0.0, kappa=0.5, target=MarchenkoPastur(kappa0=0.5))
+    assert abs(single_head.solve(problem).rank - 0.5) < 1e-9
+
+
+def test_rejects_eigenvalues_of_no_size():
+    with pytest.raises(ValueError, match="target = .*finite second moment"):
+        SingleHead(alpha=0.5, lam=0.01, Delta=0.5, kappa=1.0, target=FiniteRank(eigenvalues=[1e-200]))
+    with pytest.raises(ValueError, match="eigenvalues = .*up to 1e100"):
+        FiniteRank(eigenvalues=[1e200])
+
+
+def test_rejects_results_of_another_kind():
+    problem = SingleHead(alpha=2.0, lam=0.1, Delta=0.5, kappa=1.0, target=MarchenkoPastur(kappa0=0.5))
+    for other in (solve_untied(problem, accuracy=1e-2), single_head.solve_direct(problem, accuracy=1e-2)):
+        with pytest.raises(ValueError, match=r"solution of type .*single_head\.solve"):
+            matrix_replicon(other)
+        with pytest.raises(ValueError, match=r"result of type|epsilon = None"):
+            learned_spectrum(other)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: train_by_matrix_amp(SINGLE, d=20, seeds=[0], n_test=10**14), "n_test = .*bytes"),
+        (lambda: train_variant(SINGLE, d=20, seeds=[0], n_test=10**14), "n_test = .*bytes"),
+        (lambda: train_single_head(SINGLE, d=20, seeds=[0], n_test=10**14, device="cpu"), "n_test.*bytes"),
+        (lambda: train_single_head(SINGLE, d=20, seeds=[2**70], device="cpu"), "seeds = .*< 2"),
+        (
+            lambda: train_single_head(SINGLE, d=20, seeds=[0], device="cpu", checkpoint="no/such/x"),
+            "checkpoint = .*dir",
+        ),
+        (lambda: train_single_head(SINGLE, d=20, seeds=[0], device="cpu", checkpoint=""), "checkpoint = "),
+        (lambda: train_on_gaussians(SINGLE, d=20, seeds=[0], tolerance=None), "tolerance = None"),
+        (lambda: pair_response(SINGLE.target, 0.0, 0.1), "delta = 0.0: must be a finite number > 0"),
+    ],
+)
+def test_rejects_before_anything_is_drawn(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()
+
+
+def test_rejects_a_file_that_is_no_checkpoint(tmp_path):
+    for name, content in (("empty", b""), ("text", b"abc"), ("broken", b"PK\x03\x04 no archive")):
+        (tmp_path / name).write_bytes(content)
+        with pytest.raises(ValueError, match="must be a file that a training wrote"):
+            train_single_head(SINGLE, d=10, seeds=[0], device="cpu", checkpoint=tmp_path / name)
+
+
+def test_identity_an_evolution_that_collapses_says_how_far_it_got():
+    problem = SingleHead(alpha=0.5, lam=10.0, Delta=0.5, kappa=1.0, target=MarchenkoPastur(kappa0=0.5))
+    with pytest.raises(ConvergenceError, match="above the whole spectrum") as caught:
+        matrix_evolution.evolve(problem, n_iter=3)
+    assert len(caught.value.partial) == 1

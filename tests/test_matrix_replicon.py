@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from attn_lib.fixed_point import ConvergenceError
 from attn_lib.problems import MarchenkoPastur, PowerLaw, SingleHead
 from attn_lib.spectra.laws import Semicircle
 from attn_lib.theory.attention_channel import TwoTokenChannel
@@ -173,5 +174,5 @@ def test_rejects_jumps_of_three_tokens():
 
 
 def test_rejects_a_threshold_above_the_spectrum():
-    with pytest.raises(FloatingPointError, match="above the whole spectrum"):
+    with pytest.raises(ConvergenceError, match="above the whole spectrum"):
         evolve(replace(PROBLEM, lam=10.0), n_iter=2)

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from attn_lib._checks import check_integer, check_number
+from attn_lib._checks import as_python_numbers, check_integer, check_number
 from attn_lib.spectra.laws import FiniteRank, MarchenkoPastur, PowerLaw
 
 __all__ = ["SingleHead"]
@@ -70,9 +70,11 @@ class SingleHead:
             check_number(name, getattr(self, name), "a finite number > 0", lambda v: v > 0)
         check_number("Delta", self.Delta, "a finite number >= 0", lambda v: v >= 0)
         check_integer("n_tokens", self.n_tokens, 2)
-        if not isinstance(self.target, TARGETS) or self.target.upper == 0:
+        as_python_numbers(self, "alpha", "lam", "Delta", "kappa", "beta", "beta0", n_tokens=int)
+        if not isinstance(self.target, TARGETS) or not 0 < self.target.second_moment < float("inf"):
             names = ", ".join(target.__name__ for target in TARGETS)
-            raise ValueError(f"target = {self.target!r}: must be one of {names}, with an eigenvalue > 0")
+            allowed = f"one of {names}, with an eigenvalue > 0 and a finite second moment"
+            raise ValueError(f"target = {self.target!r}: must be {allowed}")
 
     @property
     def nuclear_penalty(self):

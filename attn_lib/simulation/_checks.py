@@ -162,8 +162,22 @@ def check_seeds(seeds):
     ----------
     seeds : object
     """
-    seeds_ok = isinstance(seeds, list) and seeds and all(is_integer(k) and k >= 0 for k in seeds)
-    require(seeds_ok and len(set(seeds)) == len(seeds), "seeds", seeds, "distinct integers >= 0, not empty")
+    seeds_ok = isinstance(seeds, list) and seeds and all(is_integer(k) and 0 <= k < 2**63 for k in seeds)
+    require(seeds_ok and len(set(seeds)) == len(seeds), "seeds", seeds, "distinct integers >= 0, not empty, < 2**63")
+
+
+def check_memory(n, n_test, n_tokens, d):
+    """Raise ValueError, before anything is drawn, unless the data sets fit in the free memory of the CPU.
+
+    Parameters
+    ----------
+    n, n_test, n_tokens, d : int
+        Numbers of samples, trained on and fresh, and their sizes.
+    """
+    needed = 8 * max(n, n_test) * n_tokens * (2 * d + 25 * n_tokens)
+    free = free_memory(torch.device("cpu"))
+    allowed = f"smaller: {max(n, n_test)} samples at d = {d} need {needed:.3g} bytes, and {free:.3g} are free"
+    require(needed <= free, "n_test" if n_test > n else "alpha d^2", max(n, n_test), allowed)
 
 
 def is_real(value):

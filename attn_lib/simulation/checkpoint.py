@@ -11,7 +11,11 @@ from zipfile import BadZipFile
 
 import numpy as np
 
+from attn_lib.simulation._checks import require
+
 __all__ = ["load", "save"]
+
+_UNREADABLE = ValueError, KeyError, TypeError, AttributeError, NotImplementedError  # what numpy makes of other files
 
 
 def save(path, parameters, rows):
@@ -54,16 +58,19 @@ def load(path, parameters):
     Raises
     ------
     ValueError
-        The file is no checkpoint, or one of other parameters: the message names the first that differs.
+        Its directory does not exist, the file is no checkpoint, or one of other parameters: the message names the
+        first that differs.
     """
+    is_path = isinstance(path, str | Path) and str(path) and Path(path).parent.is_dir()
+    require(is_path, "checkpoint", path, "a path in a directory that exists")
     path = Path(path)
     if not path.exists():
         return {}
     try:
         with path.open("rb") as file, np.load(file) as archive:
             content = dict(archive)
-        header, seeds = json.loads(str(content.pop("parameters"))), content.pop("seeds").tolist()
-    except (ValueError, KeyError, OSError, BadZipFile) as error:
+        header, seeds = dict(json.loads(str(content.pop("parameters")))), content.pop("seeds").tolist()
+    except (*_UNREADABLE, OSError, EOFError, BadZipFile) as error:
         raise ValueError(f"checkpoint = {str(path)!r}: must be a file that a training wrote, or none") from error
     for name, value in json.loads(_written(parameters)).items():
         was = header.get(name)

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from attn_lib.simulation._checks import check_seeds, free_memory, is_integer, require
+from attn_lib.simulation._checks import check_seeds, free_memory, is_integer, is_real, require
 from attn_lib.simulation.lbfgs import minimise
 from attn_lib.simulation.sampling import generator
 from attn_lib.simulation.sensing import pairs
@@ -136,12 +136,13 @@ def train_on_gaussians(problem, *, d, seeds, n_test=10_000, tolerance=1e-4, max_
     """
     seeds = list(seeds) if isinstance(seeds, Iterable) else seeds
     require(is_integer(d) and d >= 2, "d", d, "an integer >= 2")
+    d = int(d)
     n, p = round(problem.alpha * d**2), round(problem.kappa * d)
     require(n >= 1, "alpha", problem.alpha, f"large enough for round(alpha d^2) >= 1 at d = {d}")
     require(p >= 1, "kappa", problem.kappa, f"large enough for round(kappa d) >= 1 at d = {d}")
     require(is_integer(n_test) and n_test >= 2, "n_test", n_test, "an integer >= 2")
     require(is_integer(max_iter) and max_iter >= 1, "max_iter", max_iter, "an integer >= 1")
-    require(np.isreal(tolerance) and 0 < tolerance < np.inf, "tolerance", tolerance, "a finite number > 0")
+    require(is_real(tolerance) and tolerance > 0, "tolerance", tolerance, "a finite number > 0")
     check_seeds(seeds)
     needed = 2 * 8 * n * problem.n_tokens * (problem.n_tokens + 1) // 2 * d * (d + 1) // 2
     free = free_memory(torch.device("cpu"))

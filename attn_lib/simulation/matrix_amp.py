@@ -10,7 +10,7 @@ from tqdm import tqdm
 
 from attn_lib.fixed_point import ConvergenceError
 from attn_lib.problems import SingleHead
-from attn_lib.simulation._checks import check_seeds, is_integer, is_real, require
+from attn_lib.simulation._checks import check_memory, check_seeds, is_integer, is_real, require
 from attn_lib.simulation.matrix_passing import message_passing, token_metric
 from attn_lib.simulation.matrix_prox import AttentionProx
 from attn_lib.simulation.sampling import generator
@@ -169,6 +169,7 @@ def train_by_matrix_amp(
     ((2, 9), True)
     """
     seeds = list(seeds) if isinstance(seeds, Iterable) else seeds
+    d = int(d) if is_integer(d) else d
     n = round(problem.alpha * d**2) if is_integer(d) else 0
     settings = Settings(d, n, noise, Sigma, n_iter, damping, tolerance, n_test)
     _check(settings, problem, seeds)
@@ -228,3 +229,4 @@ def _check(s, problem, seeds):
         require(is_integer(getattr(s, name)) and getattr(s, name) >= 1, name, getattr(s, name), "an integer >= 1")
     require(is_real(s.damping) and 0 <= s.damping < 1, "damping", s.damping, "a number in [0, 1)")
     check_seeds(seeds)
+    check_memory(s.n, s.n_test, problem.n_tokens, s.d)

@@ -19,7 +19,7 @@ import numpy as np
 import torch
 
 from attn_lib.problems import SingleHead
-from attn_lib.simulation._checks import check_seeds, is_integer, is_real, require
+from attn_lib.simulation._checks import check_memory, check_seeds, is_integer, is_real, require
 from attn_lib.simulation.heads_risk import HeadsRisk, preactivations
 from attn_lib.simulation.lbfgs import minimise
 from attn_lib.simulation.sampling import generator
@@ -209,6 +209,8 @@ def train_variant(
         ("max_iter", max_iter, 1),
     ):
         require(is_integer(value) and value >= low, name, value, f"an integer >= {low}")
+    d = int(d)
+    check_memory(round(problem.alpha * d**2), n_test, problem.n_tokens, d)
     target = {"d": d, "symmetric_target": symmetric_target, "target_heads": target_heads, "cross": cross}
     student = {"p": round(problem.kappa * d), "n_heads": n_heads, "tied": tied}
     rows = [_train(problem, law, seed, target, student, n_test, tolerance, max_iter) for seed in seeds]

@@ -185,7 +185,8 @@ def train_single_head(
 
     Source
     ------
-    arXiv 2509.24914, the tied student. Its code centres by the empirical mean; the theory by the trace.
+    arXiv 2509.24914, the tied student. The published simulations centre by the empirical mean, the theory by the
+    trace.
 
     Examples
     --------
@@ -198,6 +199,7 @@ def train_single_head(
     seeds = list(seeds) if isinstance(seeds, Iterable) else seeds
     max_iter = MAX_ITER.get(optimiser) if max_iter is None and isinstance(optimiser, str) else max_iter
     device = str(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    d = int(d) if is_integer(d) else d
     n, p = (round(problem.alpha * d**2), round(problem.kappa * d)) if is_integer(d) else (0, 0)
     settings = SingleHeadSettings(
         d, n, p, task, centring, optimiser, start, scale, learning_rate, n_test, noisy_test, tolerance, max_iter,
@@ -206,13 +208,13 @@ def train_single_head(
     check_single_head(settings, problem, seeds, tuple(MAX_ITER))
     size = _seeds_at_once(problem, settings)
     parameters = {**asdict(problem), **settings._asdict()}
-    rows = saved.load(checkpoint, parameters) if checkpoint else {}
+    rows = {} if checkpoint is None else saved.load(checkpoint, parameters)
     todo = [seed for seed in seeds if seed not in rows]
     with tqdm(total=len(seeds), initial=len(seeds) - len(todo), desc=optimiser, disable=not progress) as bar:
         for i in range(0, len(todo), size):
             batch = todo[i : i + size]
             rows.update(zip(batch, _train(problem, settings, batch, bar), strict=True))
-            if checkpoint:
+            if checkpoint is not None:
                 saved.save(checkpoint, parameters, rows)
             bar.update(len(batch))
     columns = {name: np.array([rows[seed][name] for seed in seeds]) for name in rows[seeds[0]]}
@@ -288,6 +290,9 @@ def _seeds_at_once(problem, settings):
     """One on a CPU; what fits in half of the free memory on a GPU. ValueError if a single one does not fit."""
     device = torch.device(settings.device)
     needed, free = bytes_needed(problem, settings), free_memory(device)
-    allowed = f"smaller: n = {settings.n} samples need {needed:.3g} bytes, and {free:.3g} are free on {device}"
+    allowed = (
+        f"smaller, or d, kappa or n_test: n = {settings.n} samples and the weights need {needed:.3g} bytes, and "
+        f"{free:.3g} are free on {device}"
+    )
     require(needed <= free, "alpha", problem.alpha, allowed)
     return 1 if device.type == "cpu" else max(1, int(free // (2 * needed)))

@@ -14,7 +14,7 @@ from typing import Protocol, runtime_checkable
 
 import numpy as np
 
-from attn_lib._checks import check_integer, check_number, nested_floats
+from attn_lib._checks import as_python_numbers, check_integer, check_number, nested_floats
 
 __all__ = ["FiniteRank", "MarchenkoPastur", "PowerLaw", "Semicircle", "SpectralLaw"]
 
@@ -74,6 +74,7 @@ class Semicircle:
 
     def __post_init__(self):
         check_number("variance", self.variance, "a finite number > 0", lambda v: v > 0)
+        as_python_numbers(self, "variance")
 
     mean = property(lambda self: 0.0, doc="0.")
     second_moment = property(lambda self: self.variance, doc="The variance.")
@@ -127,6 +128,7 @@ class MarchenkoPastur:
 
     def __post_init__(self):
         check_number("kappa0", self.kappa0, "a finite number > 0", lambda v: v > 0)
+        as_python_numbers(self, "kappa0")
 
     mean = property(lambda self: self.kappa0**0.5, doc="sqrt(kappa0).")
     second_moment = property(lambda self: 1 + self.kappa0, doc="1 + kappa0.")
@@ -227,6 +229,7 @@ class PowerLaw(_FiniteList):
     def __post_init__(self):
         check_number("gamma", self.gamma, "a finite number > 1/2", lambda v: v > 0.5)
         check_integer("d", self.d, 1)
+        as_python_numbers(self, "gamma", d=int)
 
     @cached_property
     def spectrum(self):
@@ -259,13 +262,14 @@ class FiniteRank(_FiniteList):
         given = nested_floats(
             "eigenvalues",
             self.eigenvalues,
-            "a sequence of numbers >= 0, at least one",
-            lambda s: s.ndim == 1 and s.size and (s >= 0).all(),
+            "a sequence of numbers >= 0 and up to 1e100, at least one",
+            lambda s: s.ndim == 1 and s.size and (s >= 0).all() and (s <= 1e100).all(),
         )
         object.__setattr__(self, "eigenvalues", given)
         if self.d is None:
             object.__setattr__(self, "d", len(given))
         check_integer("d", self.d, len(given))
+        as_python_numbers(self, d=int)
 
     @cached_property
     def spectrum(self):

@@ -168,10 +168,12 @@ def learned_spectrum(result):
     Raises
     ------
     ValueError
-        The result lacks one of these.
+        The result lacks one of these, or describes untied weights, whose singular values have another law.
     """
     try:
         law, delta, eta, epsilon = result.problem.target, result.delta, result.eta, result.epsilon
     except AttributeError as error:
         raise ValueError(f"result of type {type(result).__name__}: must be a Solution of a single head") from error
+    if hasattr(result, "noisy"):
+        raise ValueError(f"result of type {type(result).__name__}: has a law of its own, result.density")
     return LearnedSpectrum(FreeConvolution(law, delta), eta, epsilon)

@@ -124,7 +124,7 @@ class TwoTokenChannel:
     r"""The channel of two tokens by a deterministic rule in four dimensions.
 
     In the rotated fields :math:`(u+v)/\sqrt2` and :math:`(u-v)/\sqrt2` the covariance C is diagonal, (4, 2), and
-    neither the exchange of the rows nor that of the tokens (:math:`s\to1-s`) changes anything: of the four standard
+    neither the exchange of the rows nor that of the columns (:math:`s\to1-s`) changes anything: of the four standard
     Gaussians that make up :math:`z_0` and :math:`\omega-(m/Q')z_0`, the two of the target need only be positive.
     On these nodes the Stein form is the exact derivative of the sum that stands for M. Where the prox jumps between
     two neighbours the sum is corrected (:mod:`attn_lib.theory.attention_jumps`).

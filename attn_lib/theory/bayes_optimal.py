@@ -196,8 +196,12 @@ def solve_bayes_optimal(kappa0, *, alpha, Delta, n_tokens=2, beta0=1.0):
             low -= 2.0
         while excess(high) > 0 and high < 30:
             high += 2.0
+        if excess(low) < 0 or excess(high) > 0:
+            raise ConvergenceError(
+                f"alpha = {alpha!r}, Delta = {Delta!r}: no root", partial=(np.exp(low), np.exp(high))
+            )
         t = np.exp(brentq(excess, low, high, xtol=1e-10))
-        matrix_error = float(wanted * t - Delta / 2)
+        matrix_error = float(t * posterior_freedom(kappa0, t))
     q, Q_prime = target.second_moment - matrix_error, target.second_moment + Delta / 2
     return BayesOptimal(alpha=alpha, q=q, matrix_error=matrix_error, test_error=test_error(problem, q, Q_prime) / 2)
 

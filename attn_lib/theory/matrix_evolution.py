@@ -25,6 +25,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from attn_lib._checks import check_integer, check_number
+from attn_lib.fixed_point import ConvergenceError
 from attn_lib.theory.attention_channel import TwoTokenChannel, conjugates
 from attn_lib.theory.many_tokens import ManyTokenChannel
 from attn_lib.theory.matrix_replicon import growth
@@ -79,7 +80,7 @@ def evolve(problem, *, n_iter, noise=0.0, Sigma=1.0, damping=0.0):
     n_iter : int
         >= 1.
     noise : float
-        S^0 is noise times a GOE matrix Z with tr Z^2 = 1, >= 0.
+        S^0 is noise times a GOE matrix Z with tr Z^2 = 1, in [0, 1e3].
     Sigma : float
         Response of the first iteration, > 0.
     damping : float
@@ -93,8 +94,9 @@ def evolve(problem, *, n_iter, noise=0.0, Sigma=1.0, damping=0.0):
     ------
     ValueError
         An argument out of range.
-    FloatingPointError
-        A conjugate that is not positive, in some iteration, or a threshold above the whole spectrum.
+    ConvergenceError
+        A conjugate that is not positive, in some iteration, or a threshold above the whole spectrum; ``partial`` holds
+        the overlaps up to there.
 
     Accuracy
     --------
@@ -113,7 +115,7 @@ def evolve(problem, *, n_iter, noise=0.0, Sigma=1.0, damping=0.0):
     array([0.  , 0.77, 0.99, 1.1 ])
     """
     check_integer("n_iter", n_iter, 1, 10_000)
-    check_number("noise", noise, "a finite number >= 0", lambda v: v >= 0)
+    check_number("noise", noise, "a number in [0, 1e3]", lambda v: 0 <= v <= 1e3)
     check_number("Sigma", Sigma, "a finite number > 0", lambda v: v > 0)
     check_number("damping", damping, "a number in [0, 1)", lambda v: 0 <= v < 1)
     channel = TwoTokenChannel(problem) if problem.n_tokens == 2 else ManyTokenChannel(problem)
@@ -139,11 +141,14 @@ def _path(channel, overlaps, n_iter, damping):
     problem, scale = channel.problem, None
     path, all_hats, rank, factors = [overlaps], [], [], []
     for t in range(n_iter):
-        hats = conjugates(channel, overlaps, channel.averages(overlaps))
-        scale = hats.Sigma_hat if scale is None else (1 - damping) * hats.Sigma_hat + damping * scale
-        made = prior(problem, hats._replace(Sigma_hat=scale))
+        try:
+            hats = conjugates(channel, overlaps, channel.averages(overlaps))
+            scale = hats.Sigma_hat if scale is None else (1 - damping) * hats.Sigma_hat + damping * scale
+            made = prior(problem, hats._replace(Sigma_hat=scale))
+        except FloatingPointError as error:
+            raise ConvergenceError(f"iteration {t}: {error}", path) from error
         if made.overlaps.Sigma == 0:
-            raise FloatingPointError(f"the threshold is above the whole spectrum in iteration {t}")
+            raise ConvergenceError(f"iteration {t}: the threshold is above the whole spectrum, S = 0", path)
         factors.append(growth(channel, overlaps.Sigma, scale, made.delta, made.epsilon))
         overlaps = made.overlaps
         path.append(overlaps)

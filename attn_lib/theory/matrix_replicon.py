@@ -20,7 +20,7 @@ Where the prox jumps, the two fields may lie on different sides of a jump, with 
 import numpy as np
 from scipy.special import expit
 
-from attn_lib._checks import check_integer
+from attn_lib._checks import check_integer, check_number
 from attn_lib.fixed_point import ConvergenceError
 from attn_lib.gaussian import gaussian_ball
 from attn_lib.theory.attention_channel import TwoTokenChannel
@@ -28,6 +28,7 @@ from attn_lib.theory.attention_jumps import ties
 from attn_lib.theory.attention_prox import loss_terms, lowest, may_jump
 from attn_lib.theory.many_tokens import ManyTokenChannel
 from attn_lib.theory.many_tokens_prox import loss_derivatives
+from attn_lib.theory.single_head import Solution
 
 __all__ = ["growth", "jump", "pair_response", "replicon"]
 
@@ -65,6 +66,8 @@ def replicon(solution):
     >>> round(replicon(solve(problem)), 2)
     0.15
     """
+    if not isinstance(solution, Solution) or solution.epsilon is None:
+        raise ValueError(f"solution of type {type(solution).__name__}: must be what single_head.solve returns")
     problem = solution.problem
     channel = TwoTokenChannel(problem) if problem.n_tokens == 2 else ManyTokenChannel(problem)
     channel = channel.refined()
@@ -196,6 +199,8 @@ def pair_response(law, delta, epsilon):
     >>> round(pair_response(Semicircle(variance=1.0), 1.0, -10.0), 9)
     1.0
     """
+    check_number("delta", delta, "a finite number > 0", lambda v: v > 0)
+    check_number("epsilon", epsilon, "a finite number", lambda v: True)
     width = law.upper - law.lower + 4 * delta
     right = max(law.upper + 2 * delta - epsilon, 0.05 * width)
     left = max(epsilon - law.lower + 2 * delta, 0.05 * width)

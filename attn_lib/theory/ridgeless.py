@@ -137,7 +137,8 @@ def solve_ridgeless(target, *, alpha, Delta, n_tokens=2, beta=1.0, beta0=1.0):
     while excess(high) < 0 and high < middle + np.log(1e5):
         high += 1.0
     if excess(low) > 0 or excess(high) < 0:
-        raise ConvergenceError(f"alpha = {alpha!r}: no root for delta between {np.exp(low):.1e} and {np.exp(high):.1e}")
+        ends = float(np.exp(low)), float(np.exp(high))
+        raise ConvergenceError(f"alpha = {alpha!r}: no root for delta in {ends}", partial=ends)
     delta, eps, tail = at(brentq(excess, low, high, xtol=1e-10))
     eta = beta0 / beta
     m, q = eta * (tail.J + eps * tail.J1 - delta / 2 * tail.d1J), eta**2 * tail.J

@@ -25,7 +25,7 @@ from scipy.optimize import brentq
 from attn_lib._checks import check_number
 from attn_lib.theory.attention_channel import TwoTokenChannel
 from attn_lib.theory.many_tokens import ManyTokenChannel
-from attn_lib.theory.single_head_iteration import iterate, refine, starting_point
+from attn_lib.theory.single_head_iteration import reach, refine, starting_point
 from attn_lib.theory.spectral_prior import Hats, Overlaps, direct_prior, prior
 
 __all__ = ["Hats", "Overlaps", "Solution", "least_kappa", "solve", "solve_direct", "test_error"]
@@ -134,7 +134,7 @@ def solve(problem, *, accuracy=None, start=None):
     (0.0871, 0.704)
     """
     solution = _solution(problem, prior, accuracy, start)
-    if solution.rank > problem.kappa:
+    if solution.rank > problem.kappa + 1e-9:  # rounding
         raise ValueError(
             f"kappa = {problem.kappa!r}: must be at least {least_kappa(problem):.4f} here, the rank of the solution "
             f"(which is {solution.rank:.4f} when the width does not limit it); below, the formulas do not hold"
@@ -153,6 +153,12 @@ def least_kappa(problem):
     Returns
     -------
     float
+        0 if S = 0 at every width.
+
+    Raises
+    ------
+    ConvergenceError
+        No fixed point at some kappa.
 
     Accuracy
     --------
@@ -163,11 +169,11 @@ def least_kappa(problem):
 
     def excess(kappa):
         nonlocal last
-        state = iterate(replace(problem, kappa=kappa), channel, prior, last)
+        state = reach(replace(problem, kappa=kappa), channel, prior, last)
         last = state.hats
         return state.values["rank"] - kappa
 
-    return brentq(excess, 1e-6, 1.0, xtol=1e-5)
+    return brentq(excess, 1e-6, 1.0, xtol=1e-5) if excess(1e-6) > 0 else 0.0
 
 
 def solve_direct(problem, *, accuracy=None, start=None):

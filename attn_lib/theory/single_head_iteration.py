@@ -14,7 +14,7 @@ from attn_lib.fixed_point import ConvergenceError, anderson
 from attn_lib.theory.attention_channel import conjugates, form_of
 from attn_lib.theory.spectral_prior import Hats, Overlaps, Prior, potential
 
-__all__ = ["State", "iterate", "refine", "starting_point"]
+__all__ = ["State", "iterate", "reach", "refine", "starting_point"]
 
 _ROUGH, _FINE = 1e-3, 1e-11  # residuals of the two stages
 _COARSEST = 1e-5  # the largest residual that rounding may leave
@@ -121,10 +121,31 @@ def _followed(problem, channel, prior, update, x):
     return anderson(lambda x: update(x, True), x, tol=min(max(_FINE, noise), _COARSEST), memory=5)
 
 
+def reach(problem, channel, prior, hats):
+    """The fixed point on one rule; where the iteration fails from the starting point, lam is lowered step by step.
+
+    Parameters
+    ----------
+    problem, channel, prior, hats
+        As in :func:`iterate`.
+
+    Returns
+    -------
+    State
+
+    Raises
+    ------
+    ConvergenceError
+        The last lam that was reached is named.
+    """
+    try:
+        return iterate(problem, channel, prior, hats)
+    except ConvergenceError:
+        return _lowered(problem, channel, prior)
+
+
 def refine(problem, channel, prior, accuracy, hats=None):
     """The fixed point on rules refined until two successive ones agree.
-
-    Where the iteration fails from the starting point, lam is lowered step by step.
 
     Parameters
     ----------
@@ -145,10 +166,7 @@ def refine(problem, channel, prior, accuracy, hats=None):
     ------
     ConvergenceError
     """
-    try:
-        state = iterate(problem, channel, prior, hats or starting_point(channel))
-    except ConvergenceError:
-        state = _lowered(problem, channel, prior)
+    state = reach(problem, channel, prior, starting_point(channel) if hats is None else hats)
     n_iter = state.n_iter
     for _ in range(_MAX_RULES - 1):
         channel, previous = channel.refined(), state
@@ -181,7 +199,9 @@ def _lowered(problem, channel, prior):
         except ConvergenceError as error:
             factor = factor**0.5
             if reached is None or factor > 0.95:
-                raise ConvergenceError(f"{problem}: no fixed point, last lam reached {reached}", state) from error
+                raise ConvergenceError(
+                    f"{problem}: no fixed point, last lam reached {reached}", state or error.partial
+                ) from error
     return state
 
 

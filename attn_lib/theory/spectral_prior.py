@@ -1,4 +1,4 @@
-r"""The prior side of full-rank attention: the spectrum of the target, shifted noise and a soft threshold.
+r"""The prior side of full-rank attention: the spectrum of the target, Gaussian noise and a soft threshold.
 
 At its fixed point the trained :math:`S = WW^\top/\sqrt{pd}` is distributed as
 :math:`\eta\,\mathrm{ReLU}(S_0+\delta Z-\epsilon)`, Z a GOE matrix with :math:`\mathrm{tr}\,Z^2=1`, where
@@ -9,8 +9,8 @@ At its fixed point the trained :math:`S = WW^\top/\sqrt{pd}` is distributed as
     \eta = \frac{\hat m}{\hat\Sigma}, \qquad \delta = \frac{\sqrt{\hat q}}{\hat m}, \qquad
     \epsilon = \frac{2\sqrt\kappa\lambda}{\hat m}.
 
-With the tails :math:`J_1=\int_\epsilon(x-\epsilon)\mu_\delta`, :math:`J=\int_\epsilon(x-\epsilon)^2\mu_\delta` of the
-law :math:`\mu_\delta` of :math:`S_0+\delta Z` the potential is
+With the tails :math:`J_1=\int_\epsilon(x-\epsilon)\mu_\delta(dx)`,
+:math:`J=\int_\epsilon(x-\epsilon)^2\mu_\delta(dx)` of the law :math:`\mu_\delta` of :math:`S_0+\delta Z` the potential is
 
 .. math::
 

@@ -47,6 +47,7 @@ def constraints(n_tokens):
     [4, 10, 18]
     """
     check_integer("n_tokens", n_tokens, 2)
+    n_tokens = int(n_tokens)
     return n_tokens**2 + n_tokens - 2
 
 

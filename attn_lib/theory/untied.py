@@ -169,8 +169,10 @@ def solve_untied(problem, *, accuracy=1e-4):
         last = judged
     else:
         raise ConvergenceError(f"{problem}: accuracy {accuracy:.0e} not reached, last changes {changes}", values)
-    if values["rank"] > problem.kappa:
-        raise ValueError(f"kappa = {problem.kappa!r}: must be at least {values['rank']:.4f}, the rank of the solution")
+    if values["rank"] > problem.kappa + 1e-9:  # rounding
+        raise ValueError(
+            f"kappa = {problem.kappa!r}: must be at least the rank of the solution; {values['rank']:.4f} is enough"
+        )
     rest = {"residual": fixed.residual, "n_iter": n_iter, "converged": True, "quadrature_error": changes}
     return UntiedSolution(problem=problem, hats=hats, **values, **rest)
 
