@@ -10,7 +10,8 @@ At its fixed point the trained :math:`S = WW^\top/\sqrt{pd}` is distributed as
     \epsilon = \frac{2\sqrt\kappa\lambda}{\hat m}.
 
 With the tails :math:`J_1=\int_\epsilon(x-\epsilon)\mu_\delta(dx)`,
-:math:`J=\int_\epsilon(x-\epsilon)^2\mu_\delta(dx)` of the law :math:`\mu_\delta` of :math:`S_0+\delta Z` the potential is
+:math:`J=\int_\epsilon(x-\epsilon)^2\mu_\delta(dx)` of the law :math:`\mu_\delta` of :math:`S_0+\delta Z` the
+potential is
 
 .. math::
 
