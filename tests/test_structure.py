@@ -47,9 +47,7 @@ def breaches(file, source):
     """Imports of a file that the one-way flow forbids."""
     forbidden = next(modules for pattern, modules in FORBIDDEN if re.match(pattern, file))
     return {
-        name
-        for name in imported_by(file, source)
-        if any(f"{name}.".startswith(f"{module}.") for module in forbidden)
+        name for name in imported_by(file, source) if any(f"{name}.".startswith(f"{module}.") for module in forbidden)
     }
 
 
