@@ -26,9 +26,9 @@ import numpy as np
 
 from attn_lib._checks import check_integer, check_number
 from attn_lib.fixed_point import ConvergenceError
-from attn_lib.theory.attention_channel import TwoTokenChannel, conjugates
-from attn_lib.theory.many_tokens import ManyTokenChannel
+from attn_lib.theory.attention_channel import conjugates
 from attn_lib.theory.matrix_replicon import growth
+from attn_lib.theory.single_head import channel_of
 from attn_lib.theory.spectral_prior import Hats, Overlaps, prior
 
 __all__ = ["MatrixEvolution", "evolve"]
@@ -118,7 +118,7 @@ def evolve(problem, *, n_iter, noise=0.0, Sigma=1.0, damping=0.0):
     check_number("noise", noise, "a number in [0, 1e3]", lambda v: 0 <= v <= 1e3)
     check_number("Sigma", Sigma, "a finite number > 0", lambda v: v > 0)
     check_number("damping", damping, "a number in [0, 1)", lambda v: 0 <= v < 1)
-    channel = TwoTokenChannel(problem) if problem.n_tokens == 2 else ManyTokenChannel(problem)
+    channel = channel_of(problem)
     first = Overlaps(0.0, float(noise) ** 2, float(Sigma))
     (coarse, *_), (overlaps, hats, rank, factors) = (
         _path(c, first, n_iter, damping) for c in (channel, channel.refined())

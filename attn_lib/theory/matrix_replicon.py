@@ -26,9 +26,8 @@ from attn_lib.gaussian import gaussian_ball
 from attn_lib.theory.attention_channel import TwoTokenChannel
 from attn_lib.theory.attention_jumps import ties
 from attn_lib.theory.attention_prox import loss_terms, lowest, may_jump
-from attn_lib.theory.many_tokens import ManyTokenChannel
 from attn_lib.theory.many_tokens_prox import loss_derivatives
-from attn_lib.theory.single_head import Solution
+from attn_lib.theory.single_head import Solution, channel_of
 
 __all__ = ["growth", "jump", "pair_response", "replicon"]
 
@@ -69,8 +68,7 @@ def replicon(solution):
     if not isinstance(solution, Solution) or solution.epsilon is None:
         raise ValueError(f"solution of type {type(solution).__name__}: must be what single_head.solve returns")
     problem = solution.problem
-    channel = TwoTokenChannel(problem) if problem.n_tokens == 2 else ManyTokenChannel(problem)
-    channel = channel.refined()
+    channel = channel_of(problem).refined()
     channel.averages(solution.overlaps)
     return growth(channel, solution.overlaps.Sigma, solution.hats.Sigma_hat, solution.delta, solution.epsilon)
 

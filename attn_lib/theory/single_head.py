@@ -28,7 +28,7 @@ from attn_lib.theory.many_tokens import ManyTokenChannel
 from attn_lib.theory.single_head_iteration import reach, refine, starting_point
 from attn_lib.theory.spectral_prior import Hats, Overlaps, direct_prior, prior
 
-__all__ = ["Hats", "Overlaps", "Solution", "least_kappa", "solve", "solve_direct", "test_error"]
+__all__ = ["Hats", "Overlaps", "Solution", "channel_of", "least_kappa", "solve", "solve_direct", "test_error"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -164,7 +164,7 @@ def least_kappa(problem):
     --------
     1e-4.
     """
-    channel = _channel(problem).refined()
+    channel = channel_of(problem).refined()
     last = starting_point(channel)
 
     def excess(kappa):
@@ -253,18 +253,29 @@ def test_error(problem, m, q):
     check_number("m", m, "a finite number", lambda v: True)
     least = m**2 / problem.target.second_moment
     check_number("q", q, f"a number >= m^2/Q0 = {least:.6g}", lambda v: v >= least * (1 - 1e-9))
-    return _channel(problem).test_error(m, q)
+    return channel_of(problem).test_error(m, q)
 
 
 test_error.__test__ = False  # pytest: not a test
 
 
-def _channel(problem):
+def channel_of(problem):
+    """The channel with which a problem is solved.
+
+    Parameters
+    ----------
+    problem : SingleHead
+
+    Returns
+    -------
+    TwoTokenChannel or ManyTokenChannel
+        The coarsest of its rules.
+    """
     return TwoTokenChannel(problem) if problem.n_tokens == 2 else ManyTokenChannel(problem)
 
 
 def _solution(problem, prior, accuracy, start):
-    channel = _channel(problem)
+    channel = channel_of(problem)
     if accuracy is None:
         accuracy = channel.accuracy
     check_number("accuracy", accuracy, "a number in [1e-7, 1e-1]", lambda v: 1e-7 <= v <= 1e-1)
