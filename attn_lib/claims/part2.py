@@ -185,7 +185,7 @@ CLAIMS = (
     ),
     Claim(
         id="sh-universality",
-        statement="Training on tokens is training on Gaussian measurements, if eigenvalues of the target are of order one",
+        statement="Training on tokens is training on Gaussian measurements, if the target has eigenvalues of order one",
         source=PAPER + "mapping of the layer to matrix sensing",
         chapter="part2/full_rank_attention",
         compute=_universality,
