@@ -117,10 +117,9 @@ def solve(problem, *, accuracy=None, start=None):
     Accuracy
     --------
     ``accuracy`` by the estimate in ``quadrature_error``. For two tokens, lam = 0.01 and Delta = 0.5 a solution takes
-    0.2-2 s of one core at 1e-4, a power law of 400 eigenvalues 1.5 s. For
-    smaller lam below and around the interpolation threshold the prox jumps often: 1e-3 takes 1-15 s there, and 1e-4 is
-    in general not reached, which raises. Near perfect recovery the residual grows to 1e-16 divided by the squared
-    relative distance of S from a multiple of S0.
+    0.2-2 s of one core at 1e-4, a power law of 400 eigenvalues 1.5 s. For smaller lam below and around the
+    interpolation threshold the prox jumps often: 1e-3 takes 1-15 s there, and 1e-4 is in general not reached, which
+    raises. Near perfect recovery the residual grows to 1e-16 divided by the squared distance of S from a multiple of S0.
 
     Source
     ------
@@ -260,7 +259,7 @@ test_error.__test__ = False  # pytest: not a test
 
 
 def channel_of(problem):
-    """The channel with which a problem is solved.
+    """The channel of a problem, on the coarsest of its rules.
 
     Parameters
     ----------
@@ -269,7 +268,6 @@ def channel_of(problem):
     Returns
     -------
     TwoTokenChannel or ManyTokenChannel
-        The coarsest of its rules.
     """
     return TwoTokenChannel(problem) if problem.n_tokens == 2 else ManyTokenChannel(problem)
 
