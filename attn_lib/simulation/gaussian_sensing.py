@@ -23,7 +23,7 @@ from attn_lib.simulation.lbfgs import minimise
 from attn_lib.simulation.sampling import generator
 from attn_lib.simulation.sensing import pairs
 from attn_lib.simulation.single_head_risk import AttentionLoss, FactorisedRisk
-from attn_lib.simulation.single_head_sampling import draw_matrix, draw_start
+from attn_lib.simulation.single_head_sampling import draw_matrix, draw_start, labels
 
 __all__ = ["GaussianMeasurement", "TrainedOnGaussians", "train_on_gaussians"]
 
@@ -157,7 +157,7 @@ def _train(problem, d, n, p, seed, n_test, tolerance, max_iter):
     n_pairs = problem.n_tokens * (problem.n_tokens + 1) // 2
     measurement = GaussianMeasurement(torch.as_tensor(rng.standard_normal((1, n, n_pairs, d * (d + 1) // 2))), d)
     fields = measurement.measure(torch.as_tensor(S0)[None])
-    loss = AttentionLoss(_labels(problem, fields, rng), problem.beta)
+    loss = AttentionLoss(labels(problem, fields, torch.as_tensor(rng.standard_normal(fields.shape))), problem.beta)
     risk = FactorisedRisk(measurement, loss, problem.lam, d=d, p=p)
     unit = 2 * problem.lam * (p * d) ** 0.5
     W = torch.as_tensor(draw_start(d, p, seed, 0)).flatten()[None]
@@ -172,7 +172,8 @@ def _train(problem, d, n, p, seed, n_test, tolerance, max_iter):
     common, own = torch.as_tensor(fresh.standard_normal((2, 1, n_test, n_pairs))) * (1 + (a == b).double()).sqrt()
     z = q**0.5 * common
     z0 = m / q**0.5 * common + max(Q0 - m**2 / q, 0.0) ** 0.5 * own
-    errors = AttentionLoss(_labels(problem, z0, fresh), problem.beta).errors(z)
+    Y = labels(problem, z0, torch.as_tensor(fresh.standard_normal(z0.shape)))
+    errors = AttentionLoss(Y, problem.beta).errors(z)
     return {
         "train_loss": data_term.item() / d**2,
         "penalty": problem.lam * (minimum.Q**2).sum().item() / d**2,
@@ -183,13 +184,3 @@ def _train(problem, d, n, p, seed, n_test, tolerance, max_iter):
         "eigenvalues": np.linalg.eigvalsh(S),
         "converged": minimum.converged.item(),
     }
-
-
-def _labels(problem, z, rng):
-    """Noisy attention matrices of the target, (set, n, T, T), from its fields."""
-    a, b = pairs(problem.n_tokens)
-    deviation = torch.where(a == b, problem.Delta, problem.Delta / 2).double().sqrt()
-    z = z + deviation * torch.as_tensor(rng.standard_normal(z.shape))
-    field = z.new_empty(*z.shape[:2], problem.n_tokens, problem.n_tokens)
-    field[..., a, b] = field[..., b, a] = z
-    return torch.softmax(problem.beta0 * field, dim=-1)

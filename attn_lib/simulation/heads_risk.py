@@ -20,9 +20,9 @@ On M these are the same penalty, :math:`\lambda\sqrt{pd}` times the nuclear norm
 
 import torch
 
-__all__ = ["HeadsRisk", "preactivations"]
+from attn_lib.simulation.sensing import BLOCK
 
-BLOCK = 200_000  # numbers of x handled at once: with the products of the same size, what a cache holds
+__all__ = ["HeadsRisk", "preactivations"]
 
 
 def preactivations(x, M, variances, keys=None):

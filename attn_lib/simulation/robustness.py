@@ -24,7 +24,7 @@ from attn_lib.simulation.heads_risk import HeadsRisk, preactivations
 from attn_lib.simulation.lbfgs import minimise
 from attn_lib.simulation.sampling import generator
 from attn_lib.simulation.sensing import pairs
-from attn_lib.simulation.single_head_sampling import draw_matrix
+from attn_lib.simulation.single_head_sampling import draw_matrix, uniform_rotation
 from attn_lib.simulation.tokens import Gaussian
 
 __all__ = ["TrainedVariant", "VariantData", "train_variant", "variant_data"]
@@ -224,8 +224,7 @@ def _target(problem, d, seed, symmetric):
     if symmetric:
         return S0
     # a stream of its own, as the embeddings of attn_lib.simulation.tokens have
-    rotation, triangle = np.linalg.qr(np.random.default_rng([1001, seed]).standard_normal((d, d)))
-    return S0 @ (rotation * np.sign(np.diag(triangle)))
+    return S0 @ uniform_rotation(np.random.default_rng([1001, seed]), d)
 
 
 def _train(problem, law, seed, target, student, n_test, tolerance, max_iter):

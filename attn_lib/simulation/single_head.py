@@ -244,8 +244,9 @@ def _train(problem, settings, seeds, bar):
     minimum = OPTIMISERS[settings.optimiser](risk, x.new_tensor(W).flatten(1), **options)
     data_term, _ = risk.loss(risk.fields(minimum.Q))
     require(minimum.value.isfinite().all(), "scale", settings.scale, f"small enough for a finite loss in {dtype}")
-    offset = TokenMeasurement(x).measure(risk.matrix(minimum.Q)).double().mean(1).cpu()
-    offset *= settings.centring == "empirical"
+    offset = [0.0] * len(seeds)
+    if settings.centring == "empirical":
+        offset = TokenMeasurement(x).measure(risk.matrix(minimum.Q)).double().mean(1).cpu()
     W = minimum.Q.unflatten(-1, (d, p)).cpu().numpy().astype(float)
     return [
         {

@@ -14,7 +14,15 @@ from attn_lib.simulation._checks import is_integer, require
 from attn_lib.simulation.sampling import generator
 from attn_lib.simulation.sensing import TokenMeasurement, pairs
 
-__all__ = ["LabelledTokens", "bytes_needed", "draw_matrix", "draw_start", "labelled_tokens"]
+__all__ = [
+    "LabelledTokens",
+    "bytes_needed",
+    "draw_matrix",
+    "draw_start",
+    "labelled_tokens",
+    "labels",
+    "uniform_rotation",
+]
 
 BLOCK = 5_000_000  # random numbers drawn at once
 
@@ -66,9 +74,24 @@ def draw_matrix(problem, d, seed):
         W0 = rng.standard_normal((d, p0))
         return W0 @ W0.T / (p0 * d) ** 0.5
     require(d % target.d == 0, "d", d, f"a multiple of the number of eigenvalues of the target, {target.d}")
-    rotation, R = np.linalg.qr(rng.standard_normal((d, d)))
-    rotation *= np.sign(np.diag(R))
+    rotation = uniform_rotation(rng, d)
     return rotation * np.repeat(target.spectrum, d // target.d) @ rotation.T
+
+
+def uniform_rotation(rng, d):
+    """Draw a uniformly distributed orthogonal matrix.
+
+    Parameters
+    ----------
+    rng : numpy.random.Generator
+    d : int
+
+    Returns
+    -------
+    array (d, d)
+    """
+    rotation, R = np.linalg.qr(rng.standard_normal((d, d)))
+    return rotation * np.sign(np.diag(R))
 
 
 def draw_start(d, p, seed, start):
@@ -90,6 +113,30 @@ def draw_start(d, p, seed, start):
     for _ in range(start + 1):
         W = rng.standard_normal((d, p))
     return W
+
+
+def labels(problem, z, numbers):
+    r"""Attention matrices of the target from its fields, :math:`Y = \mathrm{softmax}(\beta_0(z + \xi))`.
+
+    Parameters
+    ----------
+    problem : SingleHead
+        Of which Delta, n_tokens and beta0 are used.
+    z : tensor (..., pair)
+        Fields of the target without noise.
+    numbers : tensor (..., pair)
+        Standard Gaussian numbers that the noise is made of.
+
+    Returns
+    -------
+    tensor (..., T, T)
+    """
+    T = problem.n_tokens
+    a, b = pairs(T).to(z.device)
+    z = z + torch.where(a == b, problem.Delta, problem.Delta / 2).double().sqrt() * numbers
+    field = z.new_empty(*z.shape[:-1], T, T)
+    field[..., a, b] = field[..., b, a] = z
+    return torch.softmax(problem.beta0 * field, dim=-1)
 
 
 def labelled_tokens(problem, S0, *, n, seed, stream="train", noisy=True, device="cpu", dtype=torch.float64):
@@ -131,18 +178,13 @@ def labelled_tokens(problem, S0, *, n, seed, stream="train", noisy=True, device=
     """
     T, d = problem.n_tokens, len(S0)
     rng, S0 = generator(seed, stream), torch.as_tensor(S0, device=device)[None]
-    a, b = pairs(T).to(device)
-    width = T * d + len(a)
-    deviation = torch.where(a == b, problem.Delta, problem.Delta / 2).double().sqrt() * noisy
+    width = T * d + T * (T + 1) // 2
     x, Y = (torch.empty(n, T, k, device=device, dtype=dtype) for k in (d, T))
     for rows in torch.arange(n).split(max(1, BLOCK // width)):
         numbers = torch.as_tensor(rng.standard_normal((len(rows), width)), device=device)
         tokens, noise = numbers[:, : T * d].unflatten(1, (T, d)), numbers[:, T * d :]
-        z = TokenMeasurement(tokens[None]).measure(S0)[0] + deviation * noise
-        field = z.new_empty(len(rows), T, T)
-        field[:, a, b] = field[:, b, a] = z
         x[rows[0] : rows[-1] + 1] = tokens
-        Y[rows[0] : rows[-1] + 1] = torch.softmax(problem.beta0 * field, dim=-1)
+        Y[rows[0] : rows[-1] + 1] = labels(problem, TokenMeasurement(tokens[None]).measure(S0)[0], noisy * noise)
     return LabelledTokens(x, Y)
 
 

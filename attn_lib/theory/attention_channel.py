@@ -44,7 +44,7 @@ from attn_lib.theory.attention_jumps import ties
 from attn_lib.theory.attention_prox import descend, loss_terms, lowest, may_jump
 from attn_lib.theory.spectral_prior import Hats
 
-__all__ = ["Averages", "TwoTokenChannel", "conjugates", "form_of", "stein"]
+__all__ = ["Averages", "TwoTokenChannel", "conjugates", "form_of", "rotated", "stein"]
 
 _BLOCK = 16384  # nodes at a time, so that they stay in the cache
 
@@ -162,7 +162,7 @@ class TwoTokenChannel:
         self.weight = weight / weight.sum()
         # neighbours on a line of the last coordinate, along which both fields move alike
         self.first = np.flatnonzero((self.nodes[:3, 1:] == self.nodes[:3, :-1]).all(axis=0))
-        self.z0 = _rotated(self.Q_prime**0.5 * self.nodes[:2])
+        self.z0 = rotated(self.Q_prime**0.5 * self.nodes[:2])
         self.target = expit(problem.beta0 * self.z0)
         self.z, self.at_jumps = None, 0.0
 
@@ -233,7 +233,7 @@ class TwoTokenChannel:
         m, q, _ = overlaps
         spread = max(q - m**2 / self.Q_prime, 0.0) ** 0.5
         z0, own = self.z0[:, part], self.nodes[2:, part]
-        return z0, m / self.Q_prime * z0 + _rotated(spread * own[::-1])
+        return z0, m / self.Q_prime * z0 + rotated(spread * own[::-1])
 
     def _prox(self, overlaps, part, z, follow):
         _, omega = self._fields(overlaps, part)
@@ -258,7 +258,7 @@ class TwoTokenChannel:
         """What the sum over nodes lacks because the prox jumps between neighbours."""
         m, q, Sigma = overlaps
         beta, h = self.problem.beta, self.radius / self.n
-        step = _rotated(np.array([[max(q - m**2 / self.Q_prime, 0.0) ** 0.5 * h], [0.0]]))
+        step = rotated(np.array([[max(q - m**2 / self.Q_prime, 0.0) ** 0.5 * h], [0.0]]))
         distance = np.square(np.diff(self.z, axis=1)[:, self.first]).sum(axis=0)
         first = self.first[distance > 2 * (step**2).sum()]
         if not first.size:
@@ -272,7 +272,16 @@ class TwoTokenChannel:
         return (left - right) @ ((t - 0.5) * weight)
 
 
-def _rotated(x):
-    """Fields (u, v) of covariance C from two independent standard Gaussians."""
+def rotated(x):
+    """Fields (u, v) of covariance C = ((3, 1), (1, 3)) from two independent standard Gaussians.
+
+    Parameters
+    ----------
+    x : array, shape (2, ...)
+
+    Returns
+    -------
+    array, shape (2, ...)
+    """
     a, b = 2**0.5 * x[0], x[1]
     return np.stack([a + b, a - b])

@@ -23,7 +23,7 @@ from scipy.special import expit
 from attn_lib._checks import check_integer, check_number
 from attn_lib.fixed_point import ConvergenceError
 from attn_lib.gaussian import gaussian_ball
-from attn_lib.theory.attention_channel import TwoTokenChannel
+from attn_lib.theory.attention_channel import TwoTokenChannel, rotated
 from attn_lib.theory.attention_jumps import ties
 from attn_lib.theory.attention_prox import loss_terms, lowest, may_jump
 from attn_lib.theory.many_tokens_prox import loss_derivatives
@@ -115,11 +115,11 @@ def jump(solution):
     spread = (q - m**2 / Q_prime) ** 0.5
     nodes, weight = gaussian_ball(STEP, RADIUS, [True, True, False])  # the target's field, then the other component
     x = np.arange(-RADIUS, RADIUS + STEP_ALONG / 2, STEP_ALONG)
-    step, total = _unwhitened(np.array([[spread * STEP_ALONG], [0.0]])), 0.0
+    step, total = rotated(np.array([[spread * STEP_ALONG], [0.0]])), 0.0
     for part in np.array_split(np.arange(weight.size), 8):
-        z0 = _unwhitened(Q_prime**0.5 * nodes[:2, part])[:, :, None]
+        z0 = rotated(Q_prime**0.5 * nodes[:2, part])[:, :, None]
         own = np.stack(np.broadcast_arrays(x, nodes[2, part][:, None]))
-        omega = m / Q_prime * z0 + _unwhitened(spread * own)
+        omega = m / Q_prime * z0 + rotated(spread * own)
         target = np.broadcast_to(expit(problem.beta0 * z0), omega.shape)
         z = lowest(omega.reshape(2, -1), target.reshape(2, -1), problem.beta, Sigma).reshape(omega.shape)
         line, k = np.nonzero((np.diff(z, axis=2) ** 2).sum(axis=0) > 2 * (step**2).sum())
@@ -234,12 +234,6 @@ def _resolvent(law, delta, z):
             new = w - residual / (1 + delta**2 * law.resolvent_derivative(w))
             w = np.where(new.imag > 0, new, w - residual / 2)
     raise ConvergenceError("the resolvent was not found", float(np.abs(residual).max()))
-
-
-def _unwhitened(x):
-    """Fields (u, v) of covariance C = ((3, 1), (1, 3)) from isotropic ones."""
-    a, b = 2**0.5 * x[0], x[1]
-    return np.stack([a + b, a - b])
 
 
 def _squared_response(channel, Sigma):
