@@ -7,6 +7,8 @@ PYTHON ?= python3
 BIN := .venv/bin
 ENV := .venv/.made
 HOME_PAGE := _build/html/book/home.html
+# What the pages have computed for the claims is not computed again by the tests of the same code.
+export ATTN_LIB_EVIDENCE := $(CURDIR)/_build/evidence
 
 .PHONY: book test lint bench data clean
 .DEFAULT_GOAL := book
@@ -24,11 +26,13 @@ $(ENV): requirements.txt pyproject.toml
 # A failed build drops what Sphinx remembers of the pages, so that the next one warns again; executed cells are kept.
 book: $(ENV)
 	$(BIN)/python tools/forget_stale.py
+	$(BIN)/python tools/execute_pages.py
 	$(BIN)/jupyter-book build . --quiet --nitpick --warningiserror --keep-going || { rm -rf _build/.doctrees; exit 1; }
 	@echo "The home page of the book: $(CURDIR)/$(HOME_PAGE)"
 
 # Two processes, one thread each; the tests of a file stay together and share what they have computed.
 test: $(ENV)
+	$(BIN)/python tools/forget_stale.py evidence
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile
 
 lint: $(ENV)

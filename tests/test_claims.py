@@ -1,9 +1,10 @@
 """Every claim of the papers, verified: the verdict shown in the book is the one computed here."""
 
+import numpy as np
 import pytest
 
 from attn_lib import claims
-from attn_lib.claims.evidence import agreement, positive
+from attn_lib.claims.evidence import Claim, agreement, evidence_for, positive
 from attn_lib.comparison import Estimate
 
 
@@ -26,6 +27,22 @@ def test_identity_rows_can_fail():
     assert agreement("x", 1.0, Estimate(1.4, 0.1), relative=0.05).holds
     assert not positive("x", 1.0, Estimate(0.3, 0.1)).holds
     assert not positive("x", -1.0, Estimate(3.0, 0.1)).holds
+
+
+def test_identity_kept_evidence_is_computed_once_and_read_back_exactly(tmp_path):
+    computed = []
+
+    def compute():
+        computed.append(True)
+        yield agreement("x", 1 / 3, Estimate(0.1 + 0.2, 1e-17), absolute=1e-3)
+        yield positive("y", -1.0, Estimate(np.nan, np.inf))
+
+    texts = {name: name for name in ("id", "statement", "source", "chapter", "tolerance")}
+    claim = Claim(compute=compute, **texts)
+    first, second = (evidence_for(claim, tmp_path / "new") for _ in range(2))
+    assert len(computed) == 1
+    assert repr(first.rows) == repr(second.rows) == repr(evidence_for(claim).rows)
+    assert not second.holds
 
 
 def test_rejects_unknown_claim():

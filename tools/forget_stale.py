@@ -1,8 +1,9 @@
-"""Remove from _build what no longer follows from the sources; run before each build of the book.
+"""Remove from _build what no longer follows from the sources; run before each build of the book and before the tests.
 
 The execution cache of Jupyter Book looks at the cells of a chapter only, so a change in attn_lib, in the
 pinned versions or in the stored results would leave old outputs on the page; and Sphinx leaves pages that
-were removed. Two fingerprints are kept in _build, each with what must go when it changes.
+were removed. Fingerprints are kept in _build, each with what must go when it changes. With the argument "evidence",
+only the evidence for the claims, which the tests read too, is looked at.
 """
 
 import hashlib
@@ -51,6 +52,8 @@ def forget(name, now, stale):
 
 
 if __name__ == "__main__":
-    pages = [".doctrees", "html"]
-    forget("behind_the_outputs", behind_the_outputs(), [".jupyter_cache", "jupyter_execute", *pages])
-    forget("layout", layout(), pages)
+    outputs, pages = behind_the_outputs(), [".doctrees", "html"]
+    forget("behind_the_evidence", outputs, ["evidence"])
+    if sys.argv[1:] != ["evidence"]:
+        forget("behind_the_outputs", outputs, [".jupyter_cache", "jupyter_execute", *pages])
+        forget("layout", layout(), pages)

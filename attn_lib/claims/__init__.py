@@ -8,13 +8,14 @@ The same entries run in the tests and are shown in the chapters. :func:`verify` 
 :func:`verify_all` that of all claims.
 """
 
+import os
 import warnings
 from functools import cache
 
 from joblib import Parallel, delayed, parallel_config
 
 from attn_lib.claims import part1, part1_more, part2, part2_more
-from attn_lib.claims.evidence import Claim, Evidence, Row
+from attn_lib.claims.evidence import Claim, Evidence, Row, evidence_for
 
 __all__ = ["Claim", "Evidence", "Row", "all", "verify", "verify_all"]
 
@@ -33,6 +34,9 @@ def all():
 def verify(claim_id):
     """Compute the evidence for a claim; remembered within a session.
 
+    When the environment variable ATTN_LIB_EVIDENCE names a folder, evidence found there is not computed again: so do
+    `make book` and `make test`, which empty it when anything that the evidence depends on has changed.
+
     Parameters
     ----------
     claim_id : str
@@ -50,7 +54,7 @@ def verify(claim_id):
     known = {claim.id: claim for claim in all()}
     if claim_id not in known:
         raise ValueError(f"claim_id = {claim_id!r}: must be one of {tuple(known)}")
-    return Evidence(claim=known[claim_id], rows=tuple(known[claim_id].compute()))
+    return evidence_for(known[claim_id], os.environ.get("ATTN_LIB_EVIDENCE"))
 
 
 def verify_all(n_jobs=2):

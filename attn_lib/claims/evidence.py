@@ -1,11 +1,14 @@
 """What a claim is, and what counts as evidence for it."""
 
+import json
+import os
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from pathlib import Path
 
 import numpy as np
 
-__all__ = ["Claim", "Evidence", "Row", "agreement", "positive"]
+__all__ = ["Claim", "Evidence", "Row", "agreement", "evidence_for", "positive"]
 
 N_ERRORS = 4  # standard errors of a measurement that are allowed for; normal errors exceed them in 6 of 10^5 cases
 
@@ -149,3 +152,28 @@ def positive(label, theory, measured):
         tolerance=float(tolerance),
         holds=bool(theory > 0 and measured.value > tolerance),
     )
+
+
+def evidence_for(claim, folder=None):
+    """Evidence for a claim: read if a folder holds it, else computed, and written there.
+
+    Parameters
+    ----------
+    claim : Claim
+    folder : path, optional
+        Whoever names one empties it when the code or the stored results change.
+
+    Returns
+    -------
+    Evidence
+    """
+    if folder is None:
+        return Evidence(claim=claim, rows=tuple(claim.compute()))
+    kept = Path(folder) / f"{claim.id}.json"
+    if not kept.is_file():
+        rows = [asdict(row) for row in claim.compute()]
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        unfinished = kept.with_suffix(f".{os.getpid()}")
+        unfinished.write_text(json.dumps(rows))
+        unfinished.replace(kept)
+    return Evidence(claim=claim, rows=tuple(Row(**row) for row in json.loads(kept.read_text())))
