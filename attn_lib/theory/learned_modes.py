@@ -14,7 +14,7 @@ import numpy as np
 from attn_lib.spectra.free_convolution import FreeConvolution
 from attn_lib.spectra.laws import FiniteRank
 
-__all__ = ["Modes", "Part", "coupled_modes", "isolated_modes"]
+__all__ = ["Modes", "Part", "coupled_modes", "isolated_modes", "least_recovered"]
 
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(100)
 
@@ -37,6 +37,27 @@ class Modes(NamedTuple):
     square: float
     learned: Part
     bulk: Part
+
+
+def least_recovered(delta, epsilon):
+    r"""The level above which eigenvalues of the target are recovered.
+
+    .. math::
+
+        s_c = \delta \ \ (\epsilon\le2\delta), \qquad
+        s_c = \tfrac12\big(\epsilon+\sqrt{\epsilon^2-4\delta^2}\big), \text{ where } x(s_c)=\epsilon, \ \
+        (\epsilon>2\delta).
+
+    Parameters
+    ----------
+    delta, epsilon : float
+        > 0 and >= 0.
+
+    Returns
+    -------
+    float
+    """
+    return delta if epsilon <= 2 * delta else (epsilon + (epsilon**2 - 4 * delta**2) ** 0.5) / 2
 
 
 def isolated_modes(solution):
@@ -121,8 +142,7 @@ def _above(solution, noisy, x):
 
 def _recovered(solution):
     """Target eigenvalues that are recovered and their masses: a list, or nodes on the continuous part."""
-    law, delta, epsilon = solution.problem.target, solution.delta, solution.epsilon
-    least = delta if epsilon <= 2 * delta else (epsilon + (epsilon**2 - 4 * delta**2) ** 0.5) / 2
+    law, least = solution.problem.target, least_recovered(solution.delta, solution.epsilon)
     if hasattr(law, "atoms"):
         s, mass = law.atoms
         return s[s > least], mass[s > least]
