@@ -1,0 +1,271 @@
+r"""Emergence: the number of samples at which each mode of the target is recovered (arXiv 2509.24914).
+
+A mode is an eigenvector of the target, with eigenvalue s. It is recovered once it stands out of the noise and of the
+threshold (:mod:`attn_lib.theory.learned_modes`),
+
+.. math:: s>\delta, \qquad x(s) = s+\frac{\delta^2}s > \epsilon, \qquad\text{that is}\quad s > s_c(\delta, \epsilon).
+
+Noise and threshold are those of the state evolution and fall with :math:`\alpha`, so that strong modes come first.
+How much of a mode is learned needs no such condition: with the eigenvalues :math:`x_k` and eigenvectors :math:`v_k` of
+:math:`S_0+\delta Z`, and the eigenvector u of the target,
+
+.. math::
+
+    w = \sum_{x_k>\epsilon}(v_k\cdot u)^2, \qquad
+    u^\top Su = \eta\sum_{x_k>\epsilon}(x_k-\epsilon)(v_k\cdot u)^2 .
+"""
+
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+from scipy.optimize import brentq
+
+from attn_lib._checks import check_integer, check_number
+from attn_lib.problems import FiniteRank
+from attn_lib.spectra.free_convolution import FreeConvolution
+from attn_lib.theory.learned_modes import least_recovered
+from attn_lib.theory.single_head import Solution, solve
+
+__all__ = ["ModeOverlaps", "Recovery", "learning_path", "mode_overlaps", "recovery_sizes"]
+
+_STEP = 1e-2  # in units of the spread delta/sqrt(d) of a level, and of log alpha
+_PRECISION = 1e-4  # of log alpha
+
+
+class Recovery(NamedTuple):
+    r"""Where a mode is recovered.
+
+    ``eigenvalue`` of the target, ``solution`` at the :math:`\alpha` where :math:`s=s_c`, and ``slope`` =
+    :math:`d(x-\epsilon)/d\log\alpha` there, at fixed s.
+    """
+
+    eigenvalue: float
+    solution: Solution
+    slope: float
+
+    @property
+    def alpha(self):
+        """Of the solution."""
+        return self.solution.problem.alpha
+
+    @property
+    def jump(self):
+        r"""Squared overlap :math:`1-\delta^2/s^2` with which the mode appears; 0 if the threshold is in the noise."""
+        return max(1 - (self.solution.delta / self.eigenvalue) ** 2, 0.0)
+
+    def spread(self, d):
+        r"""Standard deviation of :math:`\log\alpha` over data sets, for a mode that is not repeated.
+
+        An outlier of a d x d matrix fluctuates around x(s) with the variance :math:`2\delta^2(1-\delta^2/s^2)/d`.
+
+        Parameters
+        ----------
+        d : int
+
+        Returns
+        -------
+        float
+
+        Raises
+        ------
+        ValueError
+            The mode was recovered out of the noise, jump = 0: then :math:`\log\alpha` spreads as :math:`d^{-1/3}`.
+        """
+        check_integer("d", d, 2)
+        if self.solution.epsilon <= 2 * self.solution.delta:
+            raise ValueError(
+                f"epsilon = {self.solution.epsilon:.4g}: must be > 2 delta = {2 * self.solution.delta:.4g}"
+            )
+        return self.solution.delta * (2 * self.jump / d) ** 0.5 / self.slope
+
+
+class ModeOverlaps(NamedTuple):
+    r"""How much of each mode is learned; arrays, one entry for each different eigenvalue, descending.
+
+    ``eigenvalue`` of the target; ``weight`` = w, the squared length of the projection of u onto the range of S; and
+    ``strength`` = :math:`u^\top Su/s`.
+    """
+
+    eigenvalue: np.ndarray
+    weight: np.ndarray
+    strength: np.ndarray
+
+
+def recovery_sizes(problem, *, n_modes=None, power=0.5, accuracy=1e-3):
+    r"""Sample complexities at which the modes of a target are recovered, strongest first.
+
+    The root of :math:`s=s_c(\delta(\alpha), \epsilon(\alpha))` for each different eigenvalue s > 0, with the weight
+    decay
+
+    .. math:: \lambda(\alpha) = \lambda\,(\alpha/\alpha_{\rm problem})^{\rm power}.
+
+    Parameters
+    ----------
+    problem : SingleHead
+        With a list of eigenvalues as its target.
+    n_modes : int, optional
+        How many of the different eigenvalues, all by default.
+    power : float
+        In [0, 1). 0 is a fixed weight decay; at 1/2 the threshold falls like the noise of the gradient.
+    accuracy : float
+        Of the solutions, see :func:`attn_lib.theory.single_head.solve`.
+
+    Returns
+    -------
+    tuple of Recovery
+
+    Raises
+    ------
+    ValueError
+        Naming the argument, its value and the allowed range.
+    ConvergenceError
+        No fixed point at one of the values of alpha that were tried.
+
+    Accuracy
+    --------
+    1e-4 of log alpha for the root, and the accuracy of the solutions. The condition takes the mode for an outlier of a
+    semicircle: right to leading order in the fraction of eigenvalues that equal s, and of those that exceed it. If
+    :math:`s_c` did not fall with alpha there could be more roots; we have not seen this.
+
+    Source
+    ------
+    arXiv 2509.24914 describes the outliers that leave the bulk one by one; the equation is ours.
+
+    Examples
+    --------
+    >>> target = FiniteRank(eigenvalues=[8.0, 2.0], d=100)
+    >>> problem = SingleHead(alpha=0.1, lam=0.3, Delta=0.5, kappa=1.0, target=target)
+    >>> [round(100 * r.alpha, 1) for r in recovery_sizes(problem)]
+    [1.7, 34.7]
+    """
+    eigenvalues = _eigenvalues(problem, n_modes)
+    check_number("power", power, "a number in [0, 1)", lambda v: 0 <= v < 1)
+    start = None
+
+    def solved(log_alpha):
+        nonlocal start
+        solution = solve(_at(problem, np.exp(log_alpha), power), accuracy=accuracy, start=start)
+        start = solution.hats
+        return solution
+
+    def excess(log_alpha, s):
+        solution = solved(log_alpha)
+        return np.log(s / least_recovered(solution.delta, solution.epsilon))
+
+    found, log_alpha = [], np.log(problem.alpha)
+    for s in eigenvalues:
+        log_alpha = _root(lambda t, s=s: excess(t, s), log_alpha)
+        here, beyond = solved(log_alpha), solved(log_alpha + _STEP)
+        slope = (_distance(beyond, s) - _distance(here, s)) / _STEP
+        found.append(Recovery(float(s), here, float(slope)))
+    return tuple(found)
+
+
+def learning_path(problem, alphas, *, power=0.5, accuracy=1e-3):
+    """Solutions at several sample complexities, from many samples to few, each starting where the last one ended.
+
+    Parameters
+    ----------
+    problem : SingleHead
+    alphas : array
+        Ascending, > 0.
+    power : float
+        Of the weight decay, as in :func:`recovery_sizes`.
+    accuracy : float
+
+    Returns
+    -------
+    list of Solution
+        In the order of alphas.
+
+    Raises
+    ------
+    ValueError, ConvergenceError
+        As :func:`attn_lib.theory.single_head.solve`.
+    """
+    solutions, start = [], None
+    for alpha in np.asarray(alphas, dtype=float)[::-1]:
+        solutions.append(solve(_at(problem, alpha, power), accuracy=accuracy, start=start))
+        start = solutions[-1].hats
+    return solutions[::-1]
+
+
+def mode_overlaps(solution, *, n_modes=None):
+    r"""How much of each mode is learned, without the assumption that modes are isolated.
+
+    By :math:`\partial x_k/\partial s=(v_k\cdot u)^2`, with tails of the law of :math:`S_0+\delta Z` as functions of one
+    eigenvalue s that makes up a fraction f of the list,
+
+    .. math:: w = \frac1f\frac{\partial J_1}{\partial s}, \qquad u^\top Su = \frac\eta{2f}\frac{\partial J}{\partial s}.
+
+    Parameters
+    ----------
+    solution : Solution
+        Of :func:`attn_lib.theory.single_head.solve`, with a list of eigenvalues as its target.
+    n_modes : int, optional
+        How many of the different eigenvalues > 0, all by default.
+
+    Returns
+    -------
+    ModeOverlaps
+
+    Raises
+    ------
+    ValueError
+        A target with a density, or a solution without threshold (of ``solve_direct``).
+
+    Accuracy
+    --------
+    1e-5 of w and of the strength, by central differences.
+
+    Examples
+    --------
+    >>> target = FiniteRank(eigenvalues=[8.0, 2.0], d=100)
+    >>> problem = SingleHead(alpha=0.2, lam=0.5, Delta=0.5, kappa=1.0, target=target)
+    >>> mode_overlaps(solve(problem, accuracy=1e-2)).weight.round(2)
+    array([0.98, 0.  ])
+    """
+    if not isinstance(solution, Solution) or solution.epsilon is None:
+        raise ValueError(f"solution of type {type(solution).__name__}: must be one of solve")
+    eigenvalues = _eigenvalues(solution.problem, n_modes)
+    spectrum, delta = solution.problem.target.spectrum, solution.delta
+    weight, strength = [], []
+    for s in eigenvalues:
+        same = spectrum == s
+        step = min(_STEP * delta / len(spectrum) ** 0.5, s / 2)
+        laws = [FiniteRank(eigenvalues=spectrum + k * step * same) for k in (-1, 1)]
+        low, high = (FreeConvolution(law, delta).tail(solution.epsilon) for law in laws)
+        weight.append((high.J1 - low.J1) / (2 * step * same.mean()))
+        strength.append(solution.eta * (high.J - low.J) / (4 * step * same.mean() * s))
+    return ModeOverlaps(eigenvalues, np.array(weight), np.array(strength))
+
+
+def _eigenvalues(problem, n_modes):
+    """The different eigenvalues > 0, descending, the first ones if n_modes is given."""
+    if not hasattr(problem.target, "atoms"):
+        raise ValueError(f"target = {problem.target!r}: must be a list of eigenvalues, PowerLaw or FiniteRank")
+    values = problem.target.atoms[0][::-1]
+    values = values[values > 0]
+    if n_modes is not None:
+        check_integer("n_modes", n_modes, 1, len(values))
+    return values[:n_modes]
+
+
+def _at(problem, alpha, power):
+    return replace(problem, alpha=float(alpha), lam=problem.lam * float(alpha / problem.alpha) ** power)
+
+
+def _distance(solution, s):
+    """Of the outlier from the threshold."""
+    return s + solution.delta**2 / s - solution.epsilon
+
+
+def _root(excess, low):
+    """Where an increasing function vanishes, its slope about 1/2."""
+    value = excess(low)
+    high, sign = low, np.sign(value)
+    while sign * value > 0:
+        low, high = high, high - (2 * value + 0.3 * sign)
+        value = excess(high)
+    return low if low == high else brentq(excess, low, high, xtol=_PRECISION)
