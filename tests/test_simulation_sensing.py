@@ -105,6 +105,13 @@ def test_theory_matches_simulation_on_gaussian_measurements():
             assert 4 * value.error < 0.2 * expected  # and the test has teeth
 
 
+def test_identity_learned_matrix_has_the_overlaps():
+    e = train_on_gaussians(single_head(), d=10, seeds=range(2), n_test=100)
+    for k in range(2):
+        found = [(e.S[k] * other[k]).sum() / 10 for other in (e.S, e.S0)]
+        np.testing.assert_allclose(found, (e.q[k], e.m[k]), rtol=1e-12, atol=0)
+
+
 def test_theory_matches_simulation_universality():
     # tokens differ from Gaussians by their fourth cumulant, of relative order 12 tr S^4/(tr S^2)^2 / d: the coefficient
     # of the response to it is of order one, c = 2

@@ -82,6 +82,8 @@ class TrainedOnGaussians:
     eigenvalues : array (seed, d)
         Of S, ascending.
     converged : array (seed,)
+    S, S0 : array (seed, d, d)
+        The learned matrix and the target.
     """
 
     train_loss: np.ndarray
@@ -92,6 +94,8 @@ class TrainedOnGaussians:
     q: np.ndarray
     eigenvalues: np.ndarray
     converged: np.ndarray
+    S: np.ndarray
+    S0: np.ndarray
 
 
 def train_on_gaussians(problem, *, d, seeds, n_test=10_000, tolerance=1e-4, max_iter=2000):
@@ -183,4 +187,6 @@ def _train(problem, d, n, p, seed, n_test, tolerance, max_iter):
         "q": q,
         "eigenvalues": np.linalg.eigvalsh(S),
         "converged": minimum.converged.item(),
+        "S": S,
+        "S0": S0,
     }
