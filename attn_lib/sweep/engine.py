@@ -1,0 +1,257 @@
+"""Computes what a sweep lacks, by joblib: in processes of this machine, or on a Dask cluster."""
+
+import socket
+import time
+import traceback
+import warnings
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import NamedTuple
+from uuid import uuid4
+
+import numpy as np
+from joblib import Parallel, cpu_count, delayed, parallel_config
+from joblib.externals.loky.process_executor import BrokenProcessPool
+from tqdm import tqdm
+
+from attn_lib._checks import check_integer
+from attn_lib.sweep.cells import Cell, arguments, key, parameters
+from attn_lib.sweep.code import load, made_by
+from attn_lib.sweep.plan import plan
+from attn_lib.sweep.store import Store
+from attn_lib.sweep.table import table_of
+
+__all__ = ["Outcome", "run"]
+
+# On Dask, whose scheduler tries a task again when its worker died. joblib waits forever for one that Dask gives up.
+MAX_DEATHS = 3
+
+IDLE = 20  # seconds after which a process without work ends; the only sign that a sweep was killed
+
+
+class Outcome(NamedTuple):
+    """The end of a sweep.
+
+    Attributes
+    ----------
+    table : dict
+        Columns, one row for each run of the cells that are done: see :func:`attn_lib.sweep.table.table_of`.
+    failed : list of dict
+        Records of the cells that failed, each with its "error".
+    """
+
+    table: dict
+    failed: list
+
+
+class Task(NamedTuple):
+    """A cell on its way to a process."""
+
+    measurement: str
+    cell: Cell
+    store: Store
+    device: str | None
+    run: str
+    replaces: str | None
+    made_by: dict
+
+
+def run(
+    measurement,
+    cells,
+    folder,
+    *,
+    workers=None,
+    scheduler=None,
+    device=None,
+    outdated="refuse",
+    retry=False,
+    progress=True,
+):
+    """Compute the cells that the folder lacks, each stored as soon as it is there.
+
+    A process may be killed at any moment: the next call computes what is missing. Several calls may share a folder, on
+    one machine or many; each cell is computed by one of them. A cell that raises, or whose process dies twice, is
+    recorded with its error, and the others go on.
+
+    Parameters
+    ----------
+    measurement : str
+        Of the form module.function, importable by every worker: a function of a problem, of the seeds of a cell (if it
+        has any) and its options, by keyword, that returns a dict of numbers and arrays. With seeds, each value has one
+        entry a seed. If it takes a "device", it returns the one that it used as "device".
+    cells : iterable of Cell
+    folder : str or Path
+        Shared by all workers.
+    workers : int, optional
+        Processes on this machine, by default one for each core; 1 computes in this process, with all threads.
+    scheduler : str, optional
+        Address of a Dask scheduler, whose workers then compute.
+    device : str, optional
+        For measurements that take one, which by default use a GPU where there is one.
+    outdated : str
+        What to do with finished cells that were made with another version of the code, of Python or of a library:
+        "refuse", "recompute" or "keep".
+    retry : bool
+        Whether to compute cells that failed again. They are anyway when the code has changed since.
+    progress : bool
+        Show a progress bar with the remaining time, on stderr.
+
+    Returns
+    -------
+    Outcome
+
+    Raises
+    ------
+    ValueError
+        As :func:`attn_lib.sweep.plan.plan`; before anything is computed.
+    OSError
+        The folder cannot be written to (before anything is computed, if it is so then), or no such scheduler.
+    RuntimeError
+        Workers that do not see the folder, run other code than this process, or die before they compute.
+    """
+    if workers is not None:
+        check_integer("workers", workers, 1)
+    cells = list(cells)
+    found = plan(measurement, cells, folder, device=device, outdated=outdated, retry=retry)
+    store, name = Store(folder), uuid4().hex
+    if found.missing:
+        store.prepare()
+        now = made_by(measurement)
+        by_key = {key(cell): cell for cell in cells}
+        tasks = [Task(measurement, by_key[k], store, device, name, old, now) for k, old in found.missing.items()]
+        with _backend(workers, scheduler) as n_workers:
+            there = len(cells) - len(tasks)
+            with tqdm(total=len(cells), initial=there, unit="cell", disable=not progress) as bar:
+                _complete(tasks, n_workers, bar, wait=False)
+                _complete([task for task in tasks if _is_left(task)], n_workers, bar, wait=True)
+        left = [task for task in tasks if _is_left(task)]
+        if left:
+            raise RuntimeError(f"{len(left)} cells were computed but are not in {folder}: workers do not share it")
+    records = {k: store.record(k) for k in map(key, cells)}
+    done = {k: record for k, record in records.items() if record["error"] is None}
+    return Outcome(table_of(store, done), [record for record in records.values() if record["error"] is not None])
+
+
+def _complete(tasks, n_workers, bar, *, wait):
+    """Compute all tasks, except those that another sweep is computing (with wait: after it).
+
+    When a process of this machine dies, its pool ends with it. What was in progress is tried again at the end, each
+    cell alone. Dask does this by itself.
+    """
+    left, suspects = tasks, []
+
+    def died(tasks):
+        calls = (delayed(_compute)(task, wait) for task in tasks)
+        try:
+            pool = Parallel(n_jobs=n_workers, batch_size=1, pre_dispatch="all", return_as="generator_unordered")
+            for settled in pool(calls):
+                bar.update(settled)
+        except BrokenProcessPool:
+            return True
+        return False
+
+    while left and died(left):
+        left = [task for task in left if _is_left(task)]
+        found = [task for task in left if task.store.died(key(task.cell), task.run)]
+        if left and not found:
+            raise RuntimeError("worker processes die before they compute: too little memory, or an import that fails?")
+        suspects += found
+        left = [task for task in left if task not in found]
+    for task in suspects:
+        if died([task]) and _is_left(task):
+            _store_death(task)
+            bar.update()
+
+
+def _compute(task, wait):
+    """Compute and store one cell, unless another sweep did; False if another one is at it now."""
+    with task.store.claim(key(task.cell), task.run, wait=wait) as deaths:
+        if deaths is None or not _is_left(task):
+            return deaths is not None
+        if deaths == MAX_DEATHS:
+            _store_death(task)
+            return True
+        here = made_by(task.measurement)
+        if here != task.made_by:
+            raise RuntimeError(f"{socket.gethostname()}: must run the code {task.made_by}, but has {here}")
+        function, begin = load(task.measurement), time.perf_counter()
+        try:
+            values = function(task.cell.problem, **arguments(task.cell, task.device))
+            values = _arrays(values, task.cell)
+        except Exception as error:
+            text = "".join(traceback.format_exception(error))
+            _store(task, time.perf_counter() - begin, error=f"{type(error).__name__}: {error}", traceback=text)
+        else:
+            _store(task, time.perf_counter() - begin, values)
+        return True
+
+
+def _is_left(task):
+    """Whether nobody has stored the cell since this sweep was planned."""
+    record = task.store.record(key(task.cell))
+    return (record and record["run"]) == task.replaces
+
+
+def _store_death(task):
+    _store(task, 0.0, error="the process that computed this cell died, and did so again: out of memory?")
+
+
+def _store(task, seconds, values=None, **error):
+    device = str(values.pop("device", "cpu")) if values else task.device
+    record = {
+        "measurement": task.measurement,
+        **parameters(task.cell),
+        "error": None,
+        **error,
+        "device": device,
+        "seconds": round(seconds, 4),
+        "finished": datetime.now(UTC).isoformat(timespec="seconds"),
+        "host": socket.gethostname(),
+        "made_by": task.made_by,
+        "run": task.run,
+    }
+    task.store.write(key(task.cell), record, values)
+
+
+def _arrays(values, cell):
+    """The values as arrays, checked."""
+    if not isinstance(values, dict) or not values:
+        raise TypeError(f"a measurement must return a dict of numbers and arrays, not {values!r}")
+    arrays = {name: np.asarray(value) for name, value in values.items()}
+    taken = {*parameters(cell)["problem"], *cell.options, "seed", "seconds", "code"}
+    for name, array in arrays.items():
+        if array.dtype.kind not in "biufcUS":
+            raise TypeError(f"{name} = {values[name]!r}: must be numbers or strings")
+        if cell.seeds and name != "device" and array.shape[:1] != (len(cell.seeds),):
+            raise ValueError(f"{name} of shape {array.shape}: must have one entry for each of {len(cell.seeds)} seeds")
+        if name in taken:
+            raise ValueError(f"{name}: must have a name that is not a parameter of the cell")
+    return arrays
+
+
+@contextmanager
+def _backend(workers, scheduler):
+    """Where joblib computes; the number of its workers."""
+    if scheduler is not None:
+        from distributed import Client
+
+        with Client(scheduler, timeout=30, set_as_default=False) as client:
+            allowed = client.run_on_scheduler(_allowed_failures)
+            if allowed < MAX_DEATHS:
+                name = "distributed.scheduler.allowed-failures"
+                raise RuntimeError(f"{name} = {allowed}: must be at least {MAX_DEATHS} for this scheduler")
+            client.wait_for_workers(1)
+            with parallel_config(backend="dask", client=client):
+                yield -1
+        return
+    n_workers = workers or cpu_count()
+    loky = {"inner_max_num_threads": 1 if n_workers > 1 else None, "idle_worker_timeout": IDLE}
+    with warnings.catch_warnings(), parallel_config(backend="loky", **loky):
+        # joblib replaces a process whose memory has grown between tasks, and says so; nothing is lost
+        warnings.filterwarnings("ignore", message="A worker stopped while some jobs were given")
+        yield n_workers
+
+
+def _allowed_failures(dask_scheduler):
+    return dask_scheduler.allowed_failures

@@ -1,0 +1,36 @@
+"""Measurements for the tests of sweeps: in a module of their own, which other processes can import."""
+
+import os
+import resource
+import signal
+import time
+from pathlib import Path
+
+import numpy as np
+
+
+def product(problem, *, seeds=(), d=1, pause=0.0, log=None):
+    """alpha d, alone or plus each seed; a line in the log for each call."""
+    if log:
+        with Path(log).open("a") as file:
+            file.write(f"{problem.alpha} {d} {seeds}\n")
+    time.sleep(pause)
+    value = problem.alpha * d
+    return {"product": value + np.array(seeds) if seeds else value, "vector": np.zeros((max(1, len(seeds)), 3))}
+
+
+def fragile(problem, *, broken, deadly=(), marker=None):
+    """Raises at some alphas; at others its process dies, each time or, with a marker, the first time."""
+    if problem.alpha in broken:
+        raise ZeroDivisionError(f"alpha = {problem.alpha}")
+    if problem.alpha in deadly and not (marker and Path(marker).exists()):
+        if marker:
+            Path(marker).touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return {"twice": 2 * problem.alpha}
+
+
+def fills_the_disk(problem, *, bytes_left):
+    """From here on no file of this process can grow above the limit."""
+    resource.setrlimit(resource.RLIMIT_FSIZE, (bytes_left, resource.RLIM_INFINITY))
+    return {"twice": 2 * problem.alpha}
