@@ -140,6 +140,8 @@ def solve_lasso(problem):
         return 2 * a * v**0.5 * over - lam if lam else over
 
     low = 0.0
+    if lam == 0 and noise_gain(0.0, nonnegative) == alpha:
+        raise ConvergenceError(f"{problem}: the error diverges as lam -> 0", partial=np.inf)
     if noise_gain(0.0, nonnegative) > alpha:
         low = brentq(lambda a: noise_gain(a, nonnegative) - alpha, 0.0, 40.0, xtol=1e-15) * (1 + 1e-12)
     elif lam == 0 and excess(0.0) > 0:
