@@ -74,6 +74,7 @@ class TokenMeasurement:
         self.x, self.centring = x, centring
         n_set, _, n_tokens, d = x.shape
         self.a, self.b = pairs(n_tokens).to(x.device)
+        self.pairs = pairs(n_tokens).T.tolist()
         self.block = block or _block(x.device, n_set * n_tokens * d, x.element_size())
 
     def measure(self, S):
@@ -89,12 +90,12 @@ class TokenMeasurement:
         """Sum of g_ab A_ab, (set, n, pair) to (set, d, d)."""
         if self.centring == "empirical":
             g = g - g.mean(1, keepdim=True)
-        n_set, _, n_tokens, d = self.x.shape
+        n_set, _, _, d = self.x.shape
         total = self.x.new_zeros(n_set, d, d)
         for x, part in zip(self.x.split(self.block, dim=1), g.split(self.block, dim=1), strict=True):
-            G = part.new_zeros(*part.shape[:2], n_tokens, n_tokens)
-            G[..., self.a, self.b] = part / 2
-            gx = (G + G.mT) @ x
+            gx = torch.zeros_like(x)
+            for pair, (a, b) in enumerate(self.pairs):  # total is made symmetric below
+                gx[:, :, b].addcmul_(part[..., pair, None], x[:, :, a])
             total += x.flatten(1, 2).mT @ gx.flatten(1, 2)
         if self.centring == "trace":
             trace = (g * (self.a == self.b)).sum((1, 2))
