@@ -14,9 +14,7 @@ def main():
     int
         0, 1 if a part failed, 2 for bad input or a place that cannot be written to.
     """
-    parser = argparse.ArgumentParser(
-        prog="python -m attn_lib", description="Solvable attention."
-    )
+    parser = argparse.ArgumentParser(prog="python -m attn_lib", description="Solvable attention.")
     command.add_to(parser.add_subparsers(required=True, metavar="COMMAND"))
     arguments = parser.parse_args()
     try:

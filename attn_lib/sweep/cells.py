@@ -15,16 +15,10 @@ __all__ = ["Cell", "arguments", "grid", "key", "parameters"]
 
 
 class Cell(NamedTuple):
-    """What is computed and stored as one.
+    """What is computed and stored as one: a problem of :mod:`attn_lib.problems` and how it is measured.
 
-    Attributes
-    ----------
-    problem : dataclass
-        One of :mod:`attn_lib.problems`.
-    seeds : tuple of int
-        Of its runs; empty where nothing is drawn.
-    options : dict
-        The other arguments of the measurement: numbers, strings, or tuples of them.
+    ``seeds`` (integers) are those of its runs, none where nothing is drawn; ``options`` are the other arguments of the
+    measurement, by name: numbers, strings, or tuples of them.
     """
 
     problem: object

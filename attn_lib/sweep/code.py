@@ -53,7 +53,7 @@ def made_by(measurement):
     Returns
     -------
     dict
-        "code", the hash, "python", and the versions of those of :data:`LIBRARIES` that are imported. Comments,
+        "code", the hash, "python", and the versions of those of ``LIBRARIES`` that are imported. Comments,
         docstrings and formatting do not count.
     """
     files, imported = sources(measurement.rpartition(".")[0])

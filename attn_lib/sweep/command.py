@@ -8,7 +8,7 @@ from joblib import cpu_count
 from attn_lib import problems
 from attn_lib.sweep.cells import grid, key
 from attn_lib.sweep.engine import run
-from attn_lib.sweep.plan import OUTDATED, plan
+from attn_lib.sweep.planning import OUTDATED, plan
 
 __all__ = ["add_to", "axis"]
 

@@ -4,6 +4,7 @@ import socket
 import time
 import traceback
 import warnings
+from concurrent.futures import CancelledError
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import NamedTuple
@@ -17,7 +18,7 @@ from tqdm import tqdm
 from attn_lib._checks import check_integer
 from attn_lib.sweep.cells import Cell, arguments, key, parameters
 from attn_lib.sweep.code import load, made_by
-from attn_lib.sweep.plan import plan
+from attn_lib.sweep.planning import plan
 from attn_lib.sweep.store import Store
 from attn_lib.sweep.table import table_of
 
@@ -30,14 +31,10 @@ IDLE = 20  # seconds after which a process without work ends; the only sign that
 
 
 class Outcome(NamedTuple):
-    """The end of a sweep.
+    """The end of a sweep: the table of the cells that are done, and the records of those that failed.
 
-    Attributes
-    ----------
-    table : dict
-        Columns, one row for each run of the cells that are done: see :func:`attn_lib.sweep.table.table_of`.
-    failed : list of dict
-        Records of the cells that failed, each with its "error".
+    ``table`` is a dict of columns as made by :func:`attn_lib.sweep.table.table_of`; of each failed cell, ``failed`` has
+    the parameters and the "error".
     """
 
     table: dict
@@ -104,11 +101,11 @@ def run(
     Raises
     ------
     ValueError
-        As :func:`attn_lib.sweep.plan.plan`; before anything is computed.
+        As :func:`attn_lib.sweep.planning.plan`; before anything is computed.
     OSError
         The folder cannot be written to (before anything is computed, if it is so then), or no such scheduler.
     RuntimeError
-        Workers that do not see the folder, run other code than this process, or die before they compute.
+        Workers that run other code than this process or die before they compute, or a scheduler that is lost.
     """
     if workers is not None:
         check_integer("workers", workers, 1)
@@ -127,7 +124,9 @@ def run(
                 _complete([task for task in tasks if _is_left(task)], n_workers, bar, wait=True)
         left = [task for task in tasks if _is_left(task)]
         if left:
-            raise RuntimeError(f"{len(left)} cells were computed but are not in {folder}: workers do not share it")
+            raise RuntimeError(
+                f"{len(left)} cells were computed but are not in {store.folder}: workers do not share it"
+            )
     records = {k: store.record(k) for k in map(key, cells)}
     done = {k: record for k, record in records.items() if record["error"] is None}
     return Outcome(table_of(store, done), [record for record in records.values() if record["error"] is not None])
@@ -241,9 +240,12 @@ def _backend(workers, scheduler):
             if allowed < MAX_DEATHS:
                 name = "distributed.scheduler.allowed-failures"
                 raise RuntimeError(f"{name} = {allowed}: must be at least {MAX_DEATHS} for this scheduler")
-            client.wait_for_workers(1)
+            client.submit(socket.gethostname).result()  # waits for a worker, as long as a queue may take
             with parallel_config(backend="dask", client=client):
-                yield -1
+                try:
+                    yield -1
+                except CancelledError as error:
+                    raise RuntimeError(f"the scheduler at {scheduler} is gone; what was finished is stored") from error
         return
     n_workers = workers or cpu_count()
     loky = {"inner_max_num_threads": 1 if n_workers > 1 else None, "idle_worker_timeout": IDLE}

@@ -8,6 +8,7 @@ import fcntl
 import io
 import json
 import os
+import socket
 import time
 from contextlib import contextmanager
 from hashlib import sha256
@@ -31,7 +32,7 @@ class Store:
     """
 
     def __init__(self, folder):
-        self.folder = Path(folder)
+        self.folder = Path(folder).absolute()
 
     def prepare(self):
         """Make the folder, and make sure that it can be written to.
@@ -130,7 +131,9 @@ class Store:
             How many processes died while they held it for this run; None when it is not held.
         """
         path = self._path(key, "lock")
-        with path.open("a+") as file:
+        with self._said():
+            file = path.open("a+")
+        with file:
             if not _locked(file, wait):
                 yield None
                 return
@@ -169,11 +172,12 @@ class Store:
 
     @contextmanager
     def _said(self):
-        """A failure names the folder and the reason."""
+        """A failure names the machine, the reason and the folder."""
         try:
             yield
         except OSError as error:
-            raise OSError(error.errno, f"cannot store results: {error.strerror}", str(self.folder)) from error
+            reason = f"{socket.gethostname()} cannot store results: {error.strerror}"
+            raise OSError(error.errno, reason, str(self.folder)) from error
 
     @staticmethod
     def _written(path, content):
