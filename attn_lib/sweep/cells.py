@@ -120,11 +120,11 @@ def arguments(cell, device=None):
     dict
     """
     given = {**cell.options, "seeds": cell.seeds, "device": device}
-    return {name: value for name, value in given.items() if value not in ((), None) or name in cell.options}
+    return {name: value for name, value in given.items() if name in cell.options or value not in ((), None)}
 
 
 def key(cell):
-    """Name of the files of a cell: a hash of its parameters.
+    """Name of the files of a cell: a hash of its parameters, in which 1 and 1.0 are the same.
 
     Parameters
     ----------
@@ -134,7 +134,9 @@ def key(cell):
     -------
     str
     """
-    return sha256(json.dumps(parameters(cell), sort_keys=True).encode()).hexdigest()[:20]
+    text = json.dumps(parameters(cell))
+    canonical = json.loads(text, parse_float=lambda v: int(float(v)) if float(v).is_integer() else float(v))
+    return sha256(json.dumps(canonical, sort_keys=True).encode()).hexdigest()[:20]
 
 
 def _listed(name, axis):

@@ -33,6 +33,8 @@ def load(measurement):
     """
     module, _, name = measurement.rpartition(".")
     try:
+        if module == "__main__":
+            raise ImportError("another process has another __main__")
         function = getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError, ValueError) as error:
         allowed = "module.function, which can be imported"

@@ -24,7 +24,8 @@ from attn_lib.sweep.table import table_of
 
 __all__ = ["Outcome", "run"]
 
-# On Dask, whose scheduler tries a task again when its worker died. joblib waits forever for one that Dask gives up.
+# Of processes in a row without a result: at a cell on Dask, whose scheduler sends it to another worker (joblib would
+# wait forever for a task that the scheduler gives up); before they compute anything on this machine.
 MAX_DEATHS = 3
 
 IDLE = 20  # seconds after which a process without work ends; the only sign that a sweep was killed
@@ -138,7 +139,7 @@ def _complete(tasks, n_workers, bar, *, wait):
     When a process of this machine dies, its pool ends with it. What was in progress is tried again at the end, each
     cell alone. Dask does this by itself.
     """
-    left, suspects = tasks, []
+    left, suspects, barren = tasks, [], 0
 
     def died(tasks):
         calls = (delayed(_compute)(task, wait) for task in tasks)
@@ -153,7 +154,8 @@ def _complete(tasks, n_workers, bar, *, wait):
     while left and died(left):
         left = [task for task in left if _is_left(task)]
         found = [task for task in left if task.store.died(key(task.cell), task.run)]
-        if left and not found:
+        barren = 0 if found else barren + 1
+        if left and barren == MAX_DEATHS:
             raise RuntimeError("worker processes die before they compute: too little memory, or an import that fails?")
         suspects += found
         left = [task for task in left if task not in found]
