@@ -5,14 +5,15 @@ r"""The empirical risk of a single head of full rank, on CPU or GPU.
     F(W) = \sum_\mu \ell\big(z^\mu(S)\big) + \lambda|W|^2, \qquad S = \frac{WW^\top}{\sqrt{pd}}
 
 It has three parts that know nothing of each other: how the data see S (:mod:`~attn_lib.simulation.sensing`), the loss
-of what they see (:class:`AttentionLoss`), and how S depends on the parameters (:class:`FactorisedRisk`).
+of what they see (:class:`AttentionLoss`), and how S depends on the parameters (:class:`FactorisedRisk`, or
+:class:`DirectRisk`, where S is what is trained).
 """
 
 import torch
 
 from attn_lib.simulation.sensing import pairs
 
-__all__ = ["AttentionLoss", "FactorisedRisk", "attention_loss"]
+__all__ = ["AttentionLoss", "DirectRisk", "FactorisedRisk", "attention_loss"]
 
 
 class AttentionLoss:
@@ -84,7 +85,27 @@ def attention_loss(problem, task, x, Y):
     return AttentionLoss(Y, problem.beta, x @ x.mT / x.shape[-1] if task == "seq2seq" else None)
 
 
-class FactorisedRisk:
+class _Risk:
+    """What the risks share: a measurement, a loss, and parameters that are mapped to S."""
+
+    def __init__(self, measurement, loss):
+        self.measurement, self.data_loss = measurement, loss
+
+    def fields(self, Q):
+        """z(S), (set, parameters) to (set, n pair)."""
+        return self.measurement.measure(self.matrix(Q)).flatten(1)
+
+    def loss(self, h):
+        """Sum of the loss over samples, (set,), and its gradient in the fields, (set, n pair)."""
+        value, gradient = self.data_loss.value_and_gradient(self._of_pairs(h))
+        return value, gradient.flatten(1)
+
+    def _of_pairs(self, h):
+        """(set, n pair) to (set, n, pair)."""
+        return h.unflatten(-1, (-1, len(self.data_loss.a)))
+
+
+class FactorisedRisk(_Risk):
     r"""Risks of several data sets as functions of W, for :func:`~attn_lib.simulation.lbfgs.minimise`.
 
     Measurements are linear in S, and S is quadratic in W:
@@ -108,7 +129,8 @@ class FactorisedRisk:
     """
 
     def __init__(self, measurement, loss, lam, *, d, p):
-        self.measurement, self.data_loss, self.shape = measurement, loss, (d, p)
+        super().__init__(measurement, loss)
+        self.shape = d, p
         self.lam = 2 * lam  # minimise() adds lam/2 times the square
         self.scale = (p * d) ** -0.5
 
@@ -116,10 +138,6 @@ class FactorisedRisk:
         """S of parameters, (set, d p) to (set, d, d)."""
         W = Q.unflatten(-1, self.shape)
         return W @ W.mT * self.scale
-
-    def fields(self, Q):
-        """z(S), (set, d p) to (set, n pair)."""
-        return self.measurement.measure(self.matrix(Q)).flatten(1)
 
     def steps(self, Q, D):
         """The coefficients of t and t^2 in the fields of Q + t D."""
@@ -129,10 +147,42 @@ class FactorisedRisk:
 
     def adjoint(self, g, Q):
         """Gradient of g.z(S) in W, (set, n pair) to (set, d p)."""
-        in_S = self.measurement.adjoint(g.unflatten(-1, (-1, len(self.data_loss.a))))
+        in_S = self.measurement.adjoint(self._of_pairs(g))
         return (2 * self.scale * in_S @ Q.unflatten(-1, self.shape)).flatten(1)
 
-    def loss(self, h):
-        """Sum of the loss over samples, (set,), and its gradient in the fields, (set, n pair)."""
-        value, gradient = self.data_loss.value_and_gradient(h.unflatten(-1, (-1, len(self.data_loss.a))))
-        return value, gradient.flatten(1)
+
+class DirectRisk(_Risk):
+    r"""Risks of several data sets as functions of a symmetric S.
+
+    .. math:: F(S) = \sum_\mu\ell\big(z^\mu(S)\big) + \lambda d|S|_F^2
+
+    Fields are linear in S: an iteration costs one product with the data and one with their transpose. All entries of S
+    are varied, parameters are vectors (set, d d). Sensing matrices are symmetric, so that the gradient is, and from a
+    symmetric start all iterates are.
+
+    Parameters
+    ----------
+    measurement : Measurement
+    loss : AttentionLoss
+    lam : float
+        The ridge :math:`\lambda`.
+    d : int
+        Size of S.
+    """
+
+    def __init__(self, measurement, loss, lam, *, d):
+        super().__init__(measurement, loss)
+        self.shape = d, d
+        self.lam = 2 * lam * d  # minimise() adds lam/2 times the square
+
+    def matrix(self, Q):
+        """S of parameters, (set, d d) to (set, d, d)."""
+        return Q.unflatten(-1, self.shape)
+
+    def steps(self, Q, D):
+        """The coefficient of t in the fields of Q + t D."""
+        return (self.fields(D),)
+
+    def adjoint(self, g, Q):
+        """Gradient of g.z(S) in S, (set, n pair) to (set, d d)."""
+        return self.measurement.adjoint(self._of_pairs(g)).flatten(1)

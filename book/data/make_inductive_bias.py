@@ -1,0 +1,124 @@
+"""Factorised against direct training, the weight decay tuned for both: writes inductive_bias.json beside this file.
+
+About ten minutes on one core; parts that are there are kept. Two tokens, beta = beta0 = 1, full width, Wishart targets.
+Parts:
+
+- ``tuned/KAPPA0``, ``noise/DELTA``, ``rank/ALPHA``: state evolution at the lambda of least test error, as columns
+  "kappa0", "Delta", "alpha", "floor" (error of the best multiple of the target) and, for both trainings, "lam",
+  "test_error", "m", "q";
+- ``trained/KAPPA0/ALPHA/D``: "folds", "seeds"; "floor" (error of the best multiple of the target on the fresh samples);
+  for both trainings the grid "lams" of lambda, "validation" (seed, lambda), and for lambda as chosen by
+  cross-validation, seed by seed, and by theory: "lam", "test_error" of a training on all samples. A seed has the
+  same target and the same samples for both.
+"""
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+import torch
+from scipy.optimize import minimize_scalar
+from store import complete
+
+from attn_lib.problems import MarchenkoPastur, SingleHead
+from attn_lib.simulation.direct import cross_validation, train_direct
+from attn_lib.simulation.erm import train_single_head
+from attn_lib.simulation.sensing import TokenMeasurement
+from attn_lib.simulation.single_head_risk import attention_loss
+from attn_lib.simulation.single_head_sampling import draw_matrix, labelled_tokens
+from attn_lib.theory.error_decomposition import weights
+from attn_lib.theory.tuning import optimal_lam
+
+RESULT = Path(__file__).with_name("inductive_bias.json")
+ALPHAS = (0.05, 0.1, 0.15, 0.2, 0.3, 0.5, 0.8, 1.2, 2.0, 4.0)
+RANKS = (0.1, 0.25, 0.5, 1.0)
+LAMS = {False: (0.01, 0.02, 0.04, 0.08, 0.16, 0.32), True: (0.005, 0.01, 0.02, 0.04, 0.08)}
+METHODS = {"factorised": False, "direct": True}
+FOLDS, N_TEST, N_SEEDS = 5, 20_000, 4
+RECORD = {
+    "what": "Factorised and direct training with tuned weight decay: state evolution and trained layers.",
+    "script": "book/data/make_inductive_bias.py",
+    "seeds": f"{N_SEEDS} at each point, listed with each part",
+}
+
+
+def problem_at(kappa0, alpha, Delta=0.5, lam=1.0):
+    return SingleHead(alpha=alpha, lam=lam, Delta=Delta, kappa=1.0, target=MarchenkoPastur(kappa0=kappa0))
+
+
+def tuned(points):
+    """State evolution at points (kappa0, Delta, alpha)."""
+    rows = []
+    for kappa0, Delta, alpha in points:
+        problem = problem_at(kappa0, alpha, Delta)
+        row = {"kappa0": kappa0, "Delta": Delta, "alpha": alpha, "floor": weights(problem).irreducible}
+        for name, direct in METHODS.items():
+            s = optimal_lam(problem, direct=direct, within=(1e-3, 2.0), accuracy=1e-3)
+            row[name] = {"lam": s.problem.lam, "test_error": s.test_error, "m": s.overlaps.m, "q": s.overlaps.q}
+        rows.append(row)
+    columns = {name: [float(row[name]) for row in rows] for name in ("kappa0", "Delta", "alpha", "floor")}
+    for method in METHODS:
+        columns[method] = {name: [float(row[method][name]) for row in rows] for name in rows[0][method]}
+    return columns
+
+
+def trained(kappa0, alpha, d, seeds):
+    problem, fits = problem_at(kappa0, alpha), {}
+    for name, direct in METHODS.items():
+        validation = cross_validation(problem, d=d, seeds=seeds, lams=LAMS[direct], direct=direct, folds=FOLDS)
+        chosen = [LAMS[direct][k] for k in validation.argmin(1)]
+        best = optimal_lam(problem, direct=direct, within=(1e-3, 2.0), accuracy=1e-2).problem.lam
+        fits[name] = {
+            "lams": LAMS[direct],
+            "validation": validation.tolist(),
+            "cross-validated": {"lam": chosen, "test_error": errors(problem, d, seeds, chosen, direct)},
+            "by theory": {"lam": best, "test_error": errors(problem, d, seeds, [best] * len(seeds), direct)},
+        }
+    floors = [floor(problem, d, seed) for seed in seeds]
+    return {"folds": FOLDS, "seeds": list(seeds), "floor": floors, **fits}
+
+
+def errors(problem, d, seeds, lams, direct):
+    """Test errors of trainings on all samples, one lambda a seed."""
+    found = []
+    for seed, lam in zip(seeds, lams, strict=True):
+        at = replace(problem, lam=lam)
+        if direct:
+            e = train_direct(at, d=d, seeds=[seed], n_test=N_TEST)
+        else:
+            e = train_single_head(at, d=d, seeds=[seed], n_test=N_TEST, device="cpu")
+        if not e.converged.all():
+            raise RuntimeError(f"{at}, seed {seed}: not converged")
+        found.append(float(e.test_error[0]))
+    return found
+
+
+def floor(problem, d, seed):
+    """Error of the best multiple of the target on the fresh samples that the errors are measured on."""
+    S0 = draw_matrix(problem, d, seed)
+    x, Y = (v[None] for v in labelled_tokens(problem, S0, n=N_TEST, seed=seed, stream="test"))
+    z, loss = TokenMeasurement(x).measure(torch.as_tensor(S0)[None]), attention_loss(problem, "seq2lab", x, Y)
+    return float(minimize_scalar(lambda s: loss.errors(s * z).mean().item(), bounds=(0.5, 1.0), method="bounded").fun)
+
+
+def parts():
+    seeds = iter(range(9000, 10_000, N_SEEDS))
+    for kappa0 in RANKS:
+        yield f"tuned/{kappa0}", tuned, ([(kappa0, 0.5, alpha) for alpha in ALPHAS],)
+    for kappa0 in RANKS:
+        for alpha in (0.2, 0.5, 1.0):
+            first = next(seeds)
+            yield f"trained/{kappa0}/{alpha}/40", trained, (kappa0, alpha, 40, range(first, first + N_SEEDS))
+    for alpha in (0.1, 0.3, 1.0, 3.0):
+        yield f"rank/{alpha}", tuned, ([(kappa0, 0.5, alpha) for kappa0 in (1.25, 1.5, 2.0, 4.0)],)
+    for kappa0, alpha, d in ((4.0, 0.3, 40), (4.0, 1.0, 40), (0.25, 0.5, 60), (0.5, 0.5, 60)):
+        first = next(seeds)
+        yield f"trained/{kappa0}/{alpha}/{d}", trained, (kappa0, alpha, d, range(first, first + N_SEEDS))
+    for Delta in (0.05, 2.0, 8.0):
+        yield f"noise/{Delta}", tuned, ([(kappa0, Delta, alpha) for kappa0 in (0.25, 1.0) for alpha in (0.3, 1.0)],)
+
+
+if __name__ == "__main__":
+    complete(RESULT, RECORD, parts())
