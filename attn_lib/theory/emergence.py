@@ -19,9 +19,9 @@ from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
-from scipy.optimize import brentq
 
 from attn_lib._checks import check_integer, check_number
+from attn_lib.fixed_point import ConvergenceError
 from attn_lib.problems import FiniteRank
 from attn_lib.spectra.free_convolution import FreeConvolution
 from attn_lib.theory.learned_modes import least_recovered
@@ -31,6 +31,7 @@ __all__ = ["ModeOverlaps", "Recovery", "learning_path", "mode_overlaps", "recove
 
 _STEP = 1e-2  # in units of the spread delta/sqrt(d) of a level, and of log alpha
 _PRECISION = 1e-4  # of log alpha
+_MAX_SECANTS = 50
 
 
 class Recovery(NamedTuple):
@@ -120,7 +121,7 @@ def recovery_sizes(problem, *, n_modes=None, power=0.5, accuracy=1e-3):
     ValueError
         Naming the argument, its value and the allowed range.
     ConvergenceError
-        No fixed point at one of the values of alpha that were tried.
+        No fixed point at one of the values of alpha that were tried, or no root.
 
     Accuracy
     --------
@@ -134,10 +135,11 @@ def recovery_sizes(problem, *, n_modes=None, power=0.5, accuracy=1e-3):
 
     Examples
     --------
+    >>> from attn_lib.problems import FiniteRank, SingleHead
     >>> target = FiniteRank(eigenvalues=[8.0, 2.0], d=100)
     >>> problem = SingleHead(alpha=0.1, lam=0.3, Delta=0.5, kappa=1.0, target=target)
     >>> [round(100 * r.alpha, 1) for r in recovery_sizes(problem)]
-    [1.7, 34.7]
+    [0.4, 20.9]
     """
     eigenvalues = _eigenvalues(problem, n_modes)
     check_number("power", power, "a number in [0, 1)", lambda v: 0 <= v < 1)
@@ -149,16 +151,11 @@ def recovery_sizes(problem, *, n_modes=None, power=0.5, accuracy=1e-3):
         start = solution.hats
         return solution
 
-    def excess(log_alpha, s):
-        solution = solved(log_alpha)
-        return np.log(s / least_recovered(solution.delta, solution.epsilon))
-
     found, log_alpha = [], np.log(problem.alpha)
-    for s in eigenvalues:
-        log_alpha = _root(lambda t, s=s: excess(t, s), log_alpha)
-        here, beyond = solved(log_alpha), solved(log_alpha + _STEP)
-        slope = (_distance(beyond, s) - _distance(here, s)) / _STEP
-        found.append(Recovery(float(s), here, float(slope)))
+    for s in map(float, eigenvalues):
+        log_alpha, here = _recovery(solved, s, log_alpha)
+        slope = (_distance(solved(log_alpha + _STEP), s) - _distance(here, s)) / _STEP
+        found.append(Recovery(s, here, slope))
     return tuple(found)
 
 
@@ -221,10 +218,11 @@ def mode_overlaps(solution, *, n_modes=None):
 
     Examples
     --------
+    >>> from attn_lib.problems import FiniteRank, SingleHead
     >>> target = FiniteRank(eigenvalues=[8.0, 2.0], d=100)
     >>> problem = SingleHead(alpha=0.2, lam=0.5, Delta=0.5, kappa=1.0, target=target)
     >>> mode_overlaps(solve(problem, accuracy=1e-2)).weight.round(2)
-    array([0.98, 0.  ])
+    array([0.99, 0.  ])
     """
     if not isinstance(solution, Solution) or solution.epsilon is None:
         raise ValueError(f"solution of type {type(solution).__name__}: must be one of solve")
@@ -261,11 +259,18 @@ def _distance(solution, s):
     return s + solution.delta**2 / s - solution.epsilon
 
 
-def _root(excess, low):
-    """Where an increasing function vanishes, its slope about 1/2."""
-    value = excess(low)
-    high, sign = low, np.sign(value)
-    while sign * value > 0:
-        low, high = high, high - (2 * value + 0.3 * sign)
-        value = excess(high)
-    return low if low == high else brentq(excess, low, high, xtol=_PRECISION)
+def _recovery(solved, s, log_alpha):
+    """Where the excess log(s/s_c) vanishes, and the solution there: secants, of a function with slope about 1/2."""
+    last, slope, step = None, 0.5, 0.0
+    for _ in range(_MAX_SECANTS):
+        solution = solved(log_alpha)
+        excess = np.log(s / least_recovered(solution.delta, solution.epsilon))
+        if last is not None and abs(step) <= _PRECISION:
+            return log_alpha, solution
+        if last is not None:
+            slope = np.clip((excess - last) / step, 0.1, 2.0)
+        last, step = excess, np.clip(-excess / slope, -2.0, 2.0) or _PRECISION
+        log_alpha += step
+    raise ConvergenceError(
+        f"s = {s}: no alpha found at which it is recovered, the last is {np.exp(log_alpha)}", solution
+    )
