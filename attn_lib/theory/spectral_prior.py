@@ -25,6 +25,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from attn_lib.spectra.binned import shortened
 from attn_lib.spectra.free_convolution import FreeConvolution
 
 __all__ = ["Hats", "Overlaps", "Prior", "direct_prior", "potential", "prior"]
@@ -84,7 +85,8 @@ def prior(problem, hats):
 
     Accuracy
     --------
-    That of :class:`~attn_lib.spectra.free_convolution.FreeConvolution`.
+    That of :class:`~attn_lib.spectra.free_convolution.FreeConvolution`; long lists of eigenvalues are binned, with an
+    error below 1e-11 (:func:`attn_lib.spectra.binned.shortened`).
 
     Source
     ------
@@ -92,7 +94,7 @@ def prior(problem, hats):
     """
     m_hat, q_hat, Sigma_hat = _positive(hats)
     eta, delta, epsilon = m_hat / Sigma_hat, q_hat**0.5 / m_hat, 2 * problem.nuclear_penalty / m_hat
-    tail = FreeConvolution(problem.target, delta).tail(epsilon)
+    tail = FreeConvolution(shortened(problem.target, delta), delta).tail(epsilon)
     overlaps = Overlaps(
         m=eta * (tail.J + epsilon * tail.J1 - delta / 2 * tail.d1J),
         q=eta**2 * tail.J,
