@@ -14,6 +14,7 @@ from attn_lib.theory import positional_semantic as ps
 from attn_lib.theory import transitions
 
 OMEGA, D, SEEDS = 0.3, 1000, range(8)
+FAST = {"dtype": "float32", "tolerance": 1e-4}  # within 2e-5 of the overlaps and 1e-8 of the losses at the minimum
 ACCURACY = 1e-4  # of located transitions, far below the error of a simulated one
 FINITE_SIZE = 0.03  # fixed beforehand: terms of order 1/d that the limit neglects, at d = 1000
 
@@ -22,7 +23,7 @@ FINITE_SIZE = 0.03  # fixed beforehand: terms of order 1/d that the limit neglec
 def _trained(alpha, start, omega=OMEGA, d=D, first_seed=0, n_test=2000):
     seeds = range(first_seed, first_seed + len(SEEDS))
     problem = PositionalSemantic(alpha=alpha, omega=omega)
-    return erm.train_positional_semantic(problem, d=d, seeds=seeds, start=start, n_test=n_test)
+    return erm.train_positional_semantic(problem, d=d, seeds=seeds, start=start, n_test=n_test, **FAST)
 
 
 def _loss_concentration():
@@ -140,7 +141,8 @@ def _semantic_collapse():
     problem = PositionalSemantic(alpha=ALPHA_WEAK, omega=OMEGA)
     theory = ps.solve(problem, "semantic").overlaps
     for d in (500, 2000):
-        run = erm.train_positional_semantic(problem, d=d, seeds=SEEDS, start="semantic", scales=(0.25,), n_test=2)
+        options = {"start": "semantic", "scales": (0.25,), "n_test": 2, **FAST}
+        run = erm.train_positional_semantic(problem, d=d, seeds=SEEDS, **options)
         label = f"theta kept from a start at Q*/4, d = {d}"
         yield agreement(label, theory.theta, estimate(run.theta), absolute=_by_chance(problem, theory.q, d))
 

@@ -5,7 +5,7 @@ from functools import cache
 import numpy as np
 
 from attn_lib.claims.evidence import Claim, agreement, positive
-from attn_lib.claims.part1 import ACCURACY, FINITE_SIZE, OMEGA, SIGN, SIZE, D
+from attn_lib.claims.part1 import ACCURACY, FAST, FINITE_SIZE, OMEGA, SIGN, SIZE, D
 from attn_lib.comparison import Estimate, crossing, estimate, extrapolate, power_law
 from attn_lib.problems import GeneralAttention, PositionalSemantic
 from attn_lib.simulation.amp import train_by_amp
@@ -24,7 +24,7 @@ def _excess(omega, alpha, start, seeds=SEEDS):
     """Test error of attention over that of the baseline, minus 1: the theory, and the paired runs."""
     problem = PositionalSemantic(alpha=alpha, omega=omega)
     theory = ps.solve(problem, start).test_error / ps.linear_baseline(problem).test_error - 1
-    attention = train_positional_semantic(problem, d=D, seeds=seeds, start=start)
+    attention = train_positional_semantic(problem, d=D, seeds=seeds, start=start, **FAST)
     baseline = train_linear_baseline(problem, d=D, seeds=seeds)
     return theory, estimate(attention.test_error / baseline.test_error - 1)
 
@@ -84,7 +84,7 @@ def _random_starts(alpha=2.0, d=100, seeds=range(100)):
     """A run counts for the minimum of which it has reached the larger fraction of the overlap, and at least half."""
     problem = PositionalSemantic(alpha=alpha, omega=OMEGA)
     start = Start(random=1.0)
-    run = train_by_descent(problem, d=d, seeds=seeds, starts=start, n_steps=1500, learning_rate=1.0)
+    run = train_by_descent(problem, d=d, seeds=seeds, starts=start, n_steps=1500, learning_rate=1.0, dtype="float32")
     theory = {start: ps.solve(problem, start) for start, _ in BRANCHES}
     reached = [abs(getattr(run, name)[:, 0]) / getattr(theory[start].overlaps, name) for start, name in BRANCHES]
     for i, (start, other) in enumerate((("semantic", "response_m"), ("positional", "response_theta"))):
@@ -112,7 +112,7 @@ def _finite_size():
     problem = PositionalSemantic(alpha=ALPHA, omega=OMEGA)
     theory = ps.solve(problem, "semantic")
     seeds = {d: range(10 * d, 10 * d + n) for d, n in SIZES.items()}  # none twice: a seed's Q* begins alike at every d
-    runs = [train_positional_semantic(problem, d=d, seeds=seeds[d], start="semantic") for d in SIZES]
+    runs = [train_positional_semantic(problem, d=d, seeds=seeds[d], start="semantic", **FAST) for d in SIZES]
     sizes, numbers = np.array(list(SIZES)), np.array(list(SIZES.values()))
     for name, expected in (("theta", theory.overlaps.theta), ("test_error", theory.test_error)):
         errors = [estimate(getattr(run, name)) for run in runs]
@@ -128,7 +128,7 @@ def _two_columns(alpha=2.0):
     """The mixed solution of a student with two columns, and layers trained from small random starts."""
     problem = GeneralAttention(alpha=alpha, omega=OMEGA, A=PositionalSemantic.A, rank=2)
     theory = general_layer.solve(problem, "mixed", n_points=2**10, n_replicates=4)
-    return theory, train_general(problem, d=D, seeds=SEEDS, start="random", scales=(0.1,))
+    return theory, train_general(problem, d=D, seeds=SEEDS, start="random", scales=(0.1,), **FAST)
 
 
 def _lengths(m, theta):
@@ -143,7 +143,7 @@ def _rank_two_mixed():
         yield positive(f"{name} of two columns", expected[name], estimate(measured))
     one_column = PositionalSemantic(alpha=theory.problem.alpha, omega=OMEGA)
     alone = ps.solve(one_column, "semantic")
-    single = train_positional_semantic(one_column, d=D, seeds=SEEDS, start="semantic")
+    single = train_positional_semantic(one_column, d=D, seeds=SEEDS, start="semantic", **FAST)
     for name in ("train_loss", "test_error"):
         gain = estimate(getattr(single, name) - getattr(run, name))
         label = f"{name.replace('_', ' ')}, one column above two"
@@ -169,7 +169,7 @@ def _three_tokens(alpha=2.0, d=500):
     problem = GeneralAttention(alpha=alpha, omega=OMEGA, A=A, rank=2)
     theory = general_layer.solve(problem, "mixed", n_points=2**10, n_replicates=4)
     correction = general_layer.value_side(problem, theory.overlaps)
-    run = train_general(problem, d=d, seeds=SEEDS, start="mixed", scales=(0.25,))
+    run = train_general(problem, d=d, seeds=SEEDS, start="mixed", scales=(0.25,), **FAST)
     for name in ("train_loss", "test_error"):
         value = getattr(theory, name) + getattr(correction, name) / d
         label = f"{name.replace('_', ' ')}, three tokens, two columns, d = {d}"
