@@ -1,15 +1,17 @@
 """Around the thresholds of Part II, theory and simulation: writes thresholds.json beside this file.
 
-About twenty minutes on one core; parts that are there are kept. Two tokens, kappa0 = 0.5, kappa = 1. Parts:
+About half an hour on one core; parts that are there are kept. Two tokens, kappa = 1; kappa0 = 0.5 unless said. Parts:
 
 - ``interpolation/D/SEED``: noisy labels (Delta = 0.5) held by least squares in their logits, without penalty, over
   S = W W^T/sqrt(p d). Columns "alpha" and "residual" (norm of the residual divided by d, 0 where weights of zero
   training loss exist).
 - ``recovery/D/SEED``: labels without noise, the same with the penalty lowered to 3e-4: least trace among interpolating
   matrices, but for an error of order lam. Columns "alpha" and "error", tr (S - S0)^2.
+- ``recovery-0.25/D/SEED``: the same for kappa0 = 0.25.
 - ``training/DELTA/D/ALPHA``: the attention loss, lam lowered step by step, each minimisation starting at the last W.
   "lam"; columns over lam, each with one entry per seed: "train_loss", "penalty", "test_error", "m", "q", "rank",
   "converged", "n_iter".
+- ``peak/D/SEED``: the same at Delta = 0.5 and alpha = 0.25, where the peak falls off; one seed each.
 - ``starts/SEED``: d = 40, Delta = 0.5, alpha = 0.2; "lam", and training loss plus penalty from three random starts
   ("random", lists over lam) and from the minimum of the logits' least squares ("logits").
 - ``bayes/DELTA``: columns "alpha", "matrix_error", "test_error" of the Bayes-optimal estimator.
@@ -33,6 +35,7 @@ from store import complete
 from attn_lib.fixed_point import ConvergenceError
 from attn_lib.problems import MarchenkoPastur, SingleHead
 from attn_lib.simulation.lbfgs import minimise
+from attn_lib.simulation.logit_fit import LogitLoss, fit_logits
 from attn_lib.simulation.sensing import TokenMeasurement
 from attn_lib.simulation.single_head_risk import AttentionLoss, FactorisedRisk
 from attn_lib.simulation.single_head_sampling import draw_matrix, draw_start, labelled_tokens
@@ -48,31 +51,17 @@ RECORD = {
 LAMS = (1e-2, 1e-3, 1e-4, 1e-5)
 INTERPOLATION = {40: range(100, 112), 60: range(200, 208), 80: range(300, 304)}
 RECOVERY = {30: range(400, 412), 40: range(500, 516), 60: range(600, 608), 80: range(800, 806)}
-ABOVE, BELOW = (0.24, 0.22, 0.2, 0.185), (0.14, 0.16, 0.175, 0.19)
+RECOVERY_QUARTER = {40: range(800, 812), 60: range(820, 828), 80: range(830, 836)}
+ABOVE, BELOW, BELOW_QUARTER = (0.24, 0.22, 0.2, 0.185), (0.14, 0.16, 0.175, 0.19), (0.1, 0.11, 0.12, 0.13)
 TRAINED = {40: ((0.05, 0.1, 0.13, 0.16, 0.2, 0.25, 0.35, 0.5), range(4)), 80: ((0.1, 0.2, 0.25, 0.5), range(2))}
+PEAK = {60: range(900, 912), 100: range(920, 928)}
 TUNED = (0.05, 0.1, 0.16, 0.25, 0.35, 0.5)
 ALPHAS = (0.05, 0.08, 0.1, 0.12, 0.135, 0.15, 0.165, 0.18, 0.2, 0.23, 0.25, 0.27, 0.35, 0.5)
 TOLERANCE, MAX_ITER = 1e-2, 4000
 
 
-class LogitLoss:
-    """Squared distance of z from the noisy pre-activations, but for a constant: what the labels determine of them.
-
-    With u = z_11 - z_12, v = z_22 - z_12 and the logits of the two rows of Y this is r^T C^-1 r, C = ((3, 1), (1, 3)).
-    """
-
-    def __init__(self, Y):
-        self.logits = torch.stack([(Y[..., 0, 0] / Y[..., 0, 1]).log(), (Y[..., 1, 1] / Y[..., 1, 0]).log()], -1)
-        self.a = torch.zeros(3)
-
-    def value_and_gradient(self, z):
-        r = torch.stack([z[..., 0] - z[..., 1], z[..., 2] - z[..., 1]], -1) - self.logits
-        u, v = (3 * r[..., 0] - r[..., 1]) / 8, (3 * r[..., 1] - r[..., 0]) / 8
-        return (r[..., 0] * u + r[..., 1] * v).sum(-1), 2 * torch.stack([u, -u - v, v], -1)
-
-
-def problem_at(alpha, Delta, lam=1e-2):
-    return SingleHead(alpha=alpha, lam=lam, Delta=Delta, kappa=1.0, target=MarchenkoPastur(kappa0=0.5))
+def problem_at(alpha, Delta, lam=1e-2, kappa0=0.5):
+    return SingleHead(alpha=alpha, lam=lam, Delta=Delta, kappa=1.0, target=MarchenkoPastur(kappa0=kappa0))
 
 
 def fitted(W, x, loss, lam, d, centring="trace"):
@@ -94,29 +83,23 @@ def data(problem, d, seed, **options):
 
 
 def interpolation(d, seed):
-    W, residuals = start(d, seed), []
+    W, residuals = None, []
     for alpha in ABOVE:
-        _, x, Y = data(problem_at(alpha, 0.5), d, seed)
-        minimum, _ = fitted(W, x, LogitLoss(Y), 0.0, d)
-        if not minimum.converged.all():
-            raise RuntimeError(f"interpolation, d = {d}, seed = {seed}, alpha = {alpha}: not converged")
-        W = minimum.Q
-        residuals.append(minimum.value.item() ** 0.5 / d)
+        fit = fit_logits(problem_at(alpha, 0.5, lam=1e-9), d=d, seeds=[seed], start=W)
+        W = fit.W
+        residuals.append(float(fit.residual[0]))
     return {"alpha": ABOVE, "residual": residuals}
 
 
-def recovery(d, seed):
+def recovery(d, seed, alphas=BELOW, kappa0=0.5):
     errors = []
-    for alpha in BELOW:
-        S0, x, Y = data(problem_at(alpha, 0.0), d, seed)
-        W = start(d, seed)
+    for alpha in alphas:
+        W = None
         for lam in (1e-1, 1e-2, 1e-3, 3e-4):
-            minimum, risk = fitted(W, x, LogitLoss(Y), lam, d)
-            W = minimum.Q
-        if not minimum.converged.all():
-            raise RuntimeError(f"recovery, d = {d}, seed = {seed}, alpha = {alpha}: not converged")
-        errors.append(((risk.matrix(W)[0] - S0) ** 2).sum().item() / d)
-    return {"alpha": BELOW, "error": errors}
+            fit = fit_logits(problem_at(alpha, 0.0, lam, kappa0), d=d, seeds=[seed], start=W)
+            W = fit.W
+        errors.append(float(fit.matrix_error[0]))
+    return {"alpha": alphas, "error": errors}
 
 
 def training(Delta, d, alpha, seeds, lams=LAMS, centring="trace"):
@@ -171,7 +154,7 @@ def starts(seed, d=40, lams=(1e-4, 1e-5)):
     return {
         "lam": lams,
         "random": [losses(lowered(W, AttentionLoss(Y, 1.0), (1e-2, 1e-3))) for W in random],
-        "logits": losses(lowered(random[0], LogitLoss(Y), (1e-1, 1e-2, 1e-3, 1e-4))),
+        "logits": losses(lowered(random[0], LogitLoss(Y, 1.0), (1e-1, 1e-2, 1e-3, 1e-4))),
     }
 
 
@@ -234,6 +217,12 @@ def parts():
     alphas, seeds = TRAINED[80]
     for alpha in alphas:
         yield f"training/0.5/80/{alpha}", training, (0.5, 80, alpha, seeds)
+    for d, seeds in RECOVERY_QUARTER.items():
+        for seed in seeds:
+            yield f"recovery-0.25/{d}/{seed}", recovery, (d, seed, BELOW_QUARTER, 0.25)
+    for d, seeds in PEAK.items():
+        for seed in seeds:
+            yield f"peak/{d}/{seed}", training, (0.5, d, 0.25, [seed])
 
 
 if __name__ == "__main__":
