@@ -21,10 +21,6 @@ def power_law(gamma, d, lam=1.0, alpha=1.0):
     return SingleHead(alpha=alpha, lam=lam, Delta=0.5, kappa=1.0, target=PowerLaw(gamma=gamma, d=d))
 
 
-def along(alpha):
-    return 0.4 * alpha**0.5
-
-
 @pytest.mark.parametrize("delta", [0.1, 3.0])
 def test_closed_form_binned_moments(delta):
     """The Gauss rule of every bin is exact for polynomials of degree 15; 1e-12 for rounding in sums of 1000 terms."""
@@ -76,7 +72,7 @@ def test_identity_error_bound_as_used():
 
 def test_agrees_with_solution_without_bins(monkeypatch):
     """The fixed point on the full list, d = 1000: both are solved to 1e-11, relative; 1e-8 for what that makes of m."""
-    problem = power_law(1.0, 1000, lam=along(0.1), alpha=0.1)
+    problem = power_law(1.0, 1000, lam=0.4 * 0.1**0.5, alpha=0.1)
     short = solve(problem, accuracy=1e-2)
     monkeypatch.setattr(spectral_prior, "shortened", lambda law, delta: law)
     full = solve(problem, accuracy=1e-2)
@@ -129,7 +125,7 @@ def test_agrees_with_solutions_of_the_plateau():
 @pytest.mark.parametrize(("gamma", "within"), [(1.5, 0.02), (1.0, 0.03)])
 def test_published_sequential_recovery(gamma, within):
     """d = 1000, alpha from 0.01 to 1: tolerances fixed beforehand, for what is not yet asymptotic."""
-    fit = fit_exponent(learning_curve(power_law(gamma, 1000), np.geomspace(0.01, 1, 5), lam=along))
+    fit = fit_exponent(learning_curve(power_law(gamma, 1000, lam=0.4), np.geomspace(0.01, 1, 5), power=0.5))
     assert fit.predicted == RATES["sequential recovery"](gamma)
     assert abs(fit.value - fit.predicted) < within
 
@@ -137,7 +133,9 @@ def test_published_sequential_recovery(gamma, within):
 def test_published_sequential_recovery_slowly():
     """gamma = 0.75 has corrections of order d^(-1/6): the exponent is too large, and comes nearer with d."""
     found = [
-        fit_exponent(learning_curve(power_law(0.75, d), np.geomspace(0.03, 0.3, 4), lam=along, accuracy=1e-2)).value
+        fit_exponent(
+            learning_curve(power_law(0.75, d, lam=0.4), np.geomspace(0.03, 0.3, 4), power=0.5, accuracy=1e-2)
+        ).value
         for d in (1000, 30_000)
     ]
     assert -0.42 < found[0] < found[1] - 0.01 < -1 / 3 - 0.01
@@ -162,13 +160,13 @@ def test_published_rates(name, gamma, lam, alphas, within):
 
 def test_rejects_what_is_no_power_law():
     cases = {
-        "different regimes": (0.1, [0.001, 0.01, 1, 100], None),
-        "at least 4": (0.1, [0.01, 0.02, 0.04], None),
-        "must be constant": (None, np.geomspace(300, 3000, 4), lambda alpha: alpha**0.1 * 50),
-        "within 0.1 of one power law": (100.0, np.geomspace(30, 3000, 5), None),
+        "different regimes": (0.1, [0.001, 0.01, 1, 100], 0.0),
+        "at least 4": (0.1, [0.01, 0.02, 0.04], 0.0),
+        "must be constant": (50.0, np.geomspace(300, 3000, 4), 0.1),
+        "within 0.1 of one power law": (100.0, np.geomspace(30, 3000, 5), 0.0),
     }
-    for message, (constant, alphas, lam) in cases.items():
-        curve = learning_curve(power_law(1.5, 1000, lam=constant or 1.0), alphas, lam=lam, accuracy=1e-2)
+    for message, (lam, alphas, power) in cases.items():
+        curve = learning_curve(power_law(1.5, 1000, lam=lam), alphas, power=power, accuracy=1e-2)
         with pytest.raises(ValueError, match=message):
             fit_exponent(curve)
 

@@ -10,17 +10,16 @@ best multiple of the target (:mod:`attn_lib.theory.error_decomposition`). The th
 :math:`n/d^2`; on a list of d eigenvalues it can be solved for any n.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 
 from attn_lib._checks import nested_floats
-from attn_lib.fixed_point import ConvergenceError
+from attn_lib.theory.emergence import learning_path
 from attn_lib.theory.error_decomposition import weights
 from attn_lib.theory.scaling_regimes import RATES, regime
-from attn_lib.theory.single_head import solve
 
 __all__ = ["RATES", "Curve", "Exponent", "fit_exponent", "learning_curve", "regime"]
 
@@ -90,17 +89,19 @@ class Curve:
         return tuple(regime(s.problem) for s in self.solutions)
 
 
-def learning_curve(problem, alphas, *, lam=None, accuracy=1e-3):
+def learning_curve(problem, alphas, *, power=0.0, accuracy=1e-3):
     r"""Excess test error against the sample size, from many samples to few, each solution the start of the next.
+
+    .. math:: \lambda(\alpha) = \lambda\,(\alpha/\alpha_{\rm problem})^{\rm power}
 
     Parameters
     ----------
     problem : SingleHead
-        With a PowerLaw or FiniteRank target; its alpha is ignored.
+        With a PowerLaw or FiniteRank target.
     alphas : array
         Sample complexities n/d^2, ascending, > 0.
-    lam : function, optional
-        Weight decay as a function of alpha; by default that of the problem.
+    power : float
+        0 for a fixed weight decay; at 1/2 the threshold epsilon falls as the noise delta does.
     accuracy : float
         As in :func:`~attn_lib.theory.single_head.solve`.
 
@@ -111,9 +112,9 @@ def learning_curve(problem, alphas, *, lam=None, accuracy=1e-3):
     Raises
     ------
     ValueError
-        alphas, lam or accuracy out of range.
+        alphas or accuracy out of range.
     ConvergenceError
-        A point without solution; ``partial`` is the tuple of those found, at larger alpha.
+        A point without solution, see :func:`attn_lib.theory.single_head.solve`.
 
     Accuracy
     --------
@@ -123,8 +124,8 @@ def learning_curve(problem, alphas, *, lam=None, accuracy=1e-3):
     Examples
     --------
     >>> from attn_lib.problems import PowerLaw, SingleHead
-    >>> problem = SingleHead(alpha=1.0, lam=1.0, Delta=0.5, kappa=1.0, target=PowerLaw(gamma=1.5, d=1000))
-    >>> curve = learning_curve(problem, np.geomspace(0.01, 1, 5), lam=lambda alpha: 0.4 * alpha**0.5)
+    >>> problem = SingleHead(alpha=1.0, lam=0.4, Delta=0.5, kappa=1.0, target=PowerLaw(gamma=1.5, d=1000))
+    >>> curve = learning_curve(problem, np.geomspace(0.01, 1, 5), power=0.5)
     >>> fit = fit_exponent(curve)
     >>> round(fit.value, 2), round(fit.spread, 2), round(fit.predicted, 3)
     (-0.67, 0.01, -0.667)
@@ -135,14 +136,7 @@ def learning_curve(problem, alphas, *, lam=None, accuracy=1e-3):
         "a sequence of numbers > 0, ascending, at least one",
         lambda a: a.ndim == 1 and a.size and (a > 0).all() and (np.diff(a) > 0).all(),
     )
-    found, hats = [], None
-    for alpha in alphas[::-1]:
-        here = replace(problem, alpha=alpha, lam=problem.lam if lam is None else lam(alpha))
-        try:
-            found.insert(0, _solved(here, accuracy, hats))
-        except ConvergenceError as error:
-            raise ConvergenceError(str(error), tuple(found)) from error
-        hats = found[0].hats
+    found = learning_path(problem, alphas, power=power, accuracy=accuracy)
     best = weights(problem)
     return Curve(solutions=tuple(found), irreducible=best.irreducible, s_star=best.s_star)
 
@@ -193,13 +187,3 @@ def fit_exponent(curve):
         ends = f"{curve.local_exponents.min():.2f} to {curve.local_exponents.max():.2f}"
         raise ValueError(f"curve with local exponents from {ends}: must be within {_SPREAD} of one power law")
     return Exponent(value, spread, curve.regimes[0].exponent)
-
-
-def _solved(problem, accuracy, hats):
-    """From hats; if that fails, from the default start."""
-    try:
-        return solve(problem, accuracy=accuracy, start=hats)
-    except ConvergenceError:
-        if hats is None:
-            raise
-        return solve(problem, accuracy=accuracy)

@@ -15,6 +15,7 @@ from typing import NamedTuple
 from attn_lib.spectra.laws import PowerLaw
 from attn_lib.theory.attention_channel import conjugates
 from attn_lib.theory.error_decomposition import weights
+from attn_lib.theory.learned_modes import least_recovered
 from attn_lib.theory.single_head import channel_of
 from attn_lib.theory.single_head_iteration import starting_point
 from attn_lib.theory.spectral_prior import Overlaps
@@ -135,9 +136,9 @@ def regime(problem):
         raise ValueError(f"Delta = {problem.Delta!r}: must be > 0")
     start, found = scales(problem, learned=False), scales(problem)
     delta, epsilon = found
-    if target.upper <= _threshold(start):
+    if target.upper <= least_recovered(*start):
         name = "plateau"
-    elif target.lower > _threshold(found):
+    elif target.lower > least_recovered(*found):
         name = "full shrinkage" if epsilon > _EDGE * delta else "variance"
     elif epsilon > _EDGE * _NEAR * delta:
         name = "partial shrinkage"
@@ -146,12 +147,6 @@ def regime(problem):
     else:
         name = "sequential recovery"
     return Regime(name, RATES[name](target.gamma), found)
-
-
-def _threshold(found):
-    """The least eigenvalue that is recovered, s_c."""
-    delta, epsilon = found
-    return delta if epsilon <= 2 * delta else (epsilon + (epsilon**2 - 4 * delta**2) ** 0.5) / 2
 
 
 def _measurements(problem):
