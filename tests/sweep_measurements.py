@@ -19,13 +19,15 @@ def product(problem, *, seeds=(), d=1, pause=0.0, log=None):
     return {"product": value + np.array(seeds) if seeds else value, "vector": np.zeros((max(1, len(seeds)), 3))}
 
 
-def fragile(problem, *, broken, deadly=(), marker=None):
-    """Raises at some alphas; at others its process dies, each time or, with a marker, the first time."""
+def fragile(problem, *, broken=(), deadly=(), once=(), marker=None):
+    """Raises at some alphas; at others its process dies, each time or, before there is a marker, once."""
     if problem.alpha in broken:
         raise ZeroDivisionError(f"alpha = {problem.alpha}")
-    if problem.alpha in deadly and not (marker and Path(marker).exists()):
-        if marker:
-            Path(marker).touch()
+    dies = problem.alpha in deadly
+    if problem.alpha in once and not Path(marker).exists():
+        Path(marker).touch()
+        dies = True
+    if dies:
         os.kill(os.getpid(), signal.SIGKILL)
     return {"twice": 2 * problem.alpha}
 

@@ -121,33 +121,33 @@ def test_identity_a_failing_cell_is_recorded(tmp_path):
     assert later["run"] != failed["run"]
 
 
-@pytest.mark.parametrize("marker", [None, "marker"])
-def test_identity_the_death_of_a_worker_stops_no_other_cell(tmp_path, marker):
-    path = [tmp_path / marker if marker else None]
-    cells = grid([1.0, 2.0, 3.0, 4.0, 5.0], broken=[()], deadly=[(3.0,)], marker=[p and str(p) for p in path])
-    outcome = sweep.run(FRAGILE, cells, tmp_path / "cells", workers=2, progress=False)
-    died = [record["problem"]["alpha"] for record in outcome.failed if "died" in record["error"]]
-    assert died == ([] if marker else [3.0]) and len(outcome.failed) == len(died)
-    assert outcome.table["twice"].tolist() == ([2.0, 4.0, 6.0, 8.0, 10.0] if marker else [2.0, 4.0, 8.0, 10.0])
+def check_deaths(tmp_path, **where):
+    """One cell kills its process always, one only once, and one raises."""
+    marker = tmp_path / "marker"
+    axes = {"broken": [(2.0,)], "deadly": [(3.0,)], "once": [(4.0,)], "marker": [str(marker)]}
+    outcome = sweep.run(FRAGILE, grid([1.0, 2.0, 3.0, 4.0, 5.0], **axes), tmp_path / "fragile", progress=False, **where)
+    assert marker.exists() and outcome.table["twice"].tolist() == [2.0, 8.0, 10.0]
+    errors = {record["problem"]["alpha"]: record["error"] for record in outcome.failed}
+    assert set(errors) == {2.0, 3.0} and "ZeroDivisionError" in errors[2.0] and "process" in errors[3.0]
+
+
+def test_identity_the_death_of_a_worker_stops_no_other_cell(tmp_path):
+    check_deaths(tmp_path, workers=2)
 
 
 def test_agrees_with_dask(tmp_path):
-    """On two worker processes; then one of them dies."""
+    """On two worker processes, also when they die."""
     distributed = pytest.importorskip("distributed")
     cells = grid(d=[10, 20], seeds=range(4), batch=2)
     local = sweep.run(PRODUCT, cells, tmp_path / "local", workers=2, progress=False).table
     with distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster:
-        where = {"scheduler": cluster.scheduler_address, "progress": False}
-        table = sweep.run(PRODUCT, cells, tmp_path / "dask", **where).table
-        marker = tmp_path / "marker"
-        fragile = grid(broken=[(2.0,)], deadly=[(3.0,)], marker=[str(marker)])
-        outcome = sweep.run(FRAGILE, fragile, tmp_path / "fragile", **where)
+        where = {"scheduler": cluster.scheduler_address}
+        table = sweep.run(PRODUCT, cells, tmp_path / "dask", progress=False, **where).table
+        check_deaths(tmp_path, **where)
     assert list(table) == list(local)
     for name in table:
         if name != "seconds":
             np.testing.assert_array_equal(table[name], local[name])
-    assert marker.exists() and outcome.table["twice"].tolist() == [2.0, 6.0]
-    assert [record["error"] for record in outcome.failed] == ["ZeroDivisionError: alpha = 2.0"]
 
 
 @pytest.mark.parametrize("place", ["file/cells", "/proc/cells"])

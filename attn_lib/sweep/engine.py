@@ -1,4 +1,4 @@
-"""Computes what a sweep lacks, by joblib: in processes of this machine, or on a Dask cluster."""
+"""Computes what a sweep lacks: in processes of this machine by joblib, or on a Dask cluster."""
 
 import socket
 import time
@@ -7,6 +7,7 @@ import warnings
 from concurrent.futures import CancelledError
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from functools import partial
 from typing import NamedTuple
 from uuid import uuid4
 
@@ -24,8 +25,7 @@ from attn_lib.sweep.table import table_of
 
 __all__ = ["Outcome", "run"]
 
-# Of processes in a row without a result: at a cell on Dask, whose scheduler sends it to another worker (joblib would
-# wait forever for a task that the scheduler gives up); before they compute anything on this machine.
+# Of processes in a row: of a cell on Dask, whose scheduler sends it to other workers; or before they compute anything.
 MAX_DEATHS = 3
 
 IDLE = 20  # seconds after which a process without work ends; the only sign that a sweep was killed
@@ -40,6 +40,10 @@ class Outcome(NamedTuple):
 
     table: dict
     failed: list
+
+
+class _DeadWorker(Exception):
+    """A process died."""
 
 
 class Task(NamedTuple):
@@ -118,11 +122,11 @@ def run(
         now = made_by(measurement)
         by_key = {key(cell): cell for cell in cells}
         tasks = [Task(measurement, by_key[k], store, device, name, old, now) for k, old in found.missing.items()]
-        with _backend(workers, scheduler) as n_workers:
+        with _pool(workers, scheduler) as pool:
             there = len(cells) - len(tasks)
             with tqdm(total=len(cells), initial=there, unit="cell", disable=not progress) as bar:
-                _complete(tasks, n_workers, bar, wait=False)
-                _complete([task for task in tasks if _is_left(task)], n_workers, bar, wait=True)
+                _complete(tasks, pool, bar, wait=False)
+                _complete([task for task in tasks if _is_left(task)], pool, bar, wait=True)
         left = [task for task in tasks if _is_left(task)]
         if left:
             raise RuntimeError(
@@ -133,21 +137,19 @@ def run(
     return Outcome(table_of(store, done), [record for record in records.values() if record["error"] is not None])
 
 
-def _complete(tasks, n_workers, bar, *, wait):
+def _complete(tasks, pool, bar, *, wait):
     """Compute all tasks, except those that another sweep is computing (with wait: after it).
 
     When a process of this machine dies, its pool ends with it. What was in progress is tried again at the end, each
-    cell alone. Dask does this by itself.
+    cell alone.
     """
     left, suspects, barren = tasks, [], 0
 
     def died(tasks):
-        calls = (delayed(_compute)(task, wait) for task in tasks)
         try:
-            pool = Parallel(n_jobs=n_workers, batch_size=1, pre_dispatch="all", return_as="generator_unordered")
-            for settled in pool(calls):
+            for settled in pool(tasks, wait):
                 bar.update(settled)
-        except BrokenProcessPool:
+        except _DeadWorker:
             return True
         return False
 
@@ -232,30 +234,43 @@ def _arrays(values, cell):
 
 
 @contextmanager
-def _backend(workers, scheduler):
-    """Where joblib computes; the number of its workers."""
+def _pool(workers, scheduler):
+    """A function of tasks and wait that computes them somewhere, and yields what became of each."""
     if scheduler is not None:
         from distributed import Client
 
         with Client(scheduler, timeout=30, set_as_default=False) as client:
-            allowed = client.run_on_scheduler(_allowed_failures)
-            if allowed < MAX_DEATHS:
-                name = "distributed.scheduler.allowed-failures"
-                raise RuntimeError(f"{name} = {allowed}: must be at least {MAX_DEATHS} for this scheduler")
-            client.submit(socket.gethostname).result()  # waits for a worker, as long as a queue may take
-            with parallel_config(backend="dask", client=client):
-                try:
-                    yield -1
-                except CancelledError as error:
-                    raise RuntimeError(f"the scheduler at {scheduler} is gone; what was finished is stored") from error
+            yield partial(_on_dask, client)
         return
     n_workers = workers or cpu_count()
     loky = {"inner_max_num_threads": 1 if n_workers > 1 else None, "idle_worker_timeout": IDLE}
     with warnings.catch_warnings(), parallel_config(backend="loky", **loky):
         # joblib replaces a process whose memory has grown between tasks, and says so; nothing is lost
         warnings.filterwarnings("ignore", message="A worker stopped while some jobs were given")
-        yield n_workers
+        yield partial(_here, n_workers)
 
 
-def _allowed_failures(dask_scheduler):
-    return dask_scheduler.allowed_failures
+def _here(n_workers, tasks, wait):
+    pool = Parallel(n_jobs=n_workers, batch_size=1, pre_dispatch="all", return_as="generator_unordered")
+    try:
+        yield from pool(delayed(_compute)(task, wait) for task in tasks)
+    except BrokenProcessPool as error:
+        raise _DeadWorker from error
+
+
+def _on_dask(client, tasks, wait):
+    """Not by the Dask backend of joblib, which waits forever for a task that the scheduler gives up."""
+    from distributed import KilledWorker, as_completed
+
+    dead = None
+    for future in as_completed(client.map(_compute, tasks, wait=wait, pure=False, batch_size=1000), loop=client.loop):
+        error = future.exception() if future.status == "error" else None
+        if isinstance(error, KilledWorker):
+            dead = error
+            continue
+        try:
+            yield future.result()
+        except CancelledError as error:
+            raise RuntimeError("the scheduler is gone; what was finished is stored") from error
+    if dead:
+        raise _DeadWorker from dead
