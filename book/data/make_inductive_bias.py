@@ -1,11 +1,11 @@
 """Factorised against direct training, the weight decay tuned for both: writes inductive_bias.json beside this file.
 
-About ten minutes on one core; parts that are there are kept. Two tokens, beta = beta0 = 1, full width, Wishart targets.
-Parts:
+About ten minutes on one core; parts that are there are kept. Two tokens, beta = beta0 = 1, full width, Wishart
+targets but for one power law (gamma = 1, d = 100). Parts:
 
-- ``tuned/KAPPA0``, ``noise/DELTA``, ``rank/ALPHA``: state evolution at the lambda of least test error, as columns
-  "kappa0", "Delta", "alpha", "floor" (error of the best multiple of the target) and, for both trainings, "lam",
-  "test_error", "m", "q";
+- ``tuned/KAPPA0``, ``noise/DELTA``, ``rank/ALPHA``, ``power law``: state evolution at the lambda of least test error, as
+  columns "kappa0", "Delta", "alpha", "floor" (error of the best multiple of the target) and, for
+  both trainings, "lam", "test_error", "m", "q";
 - ``trained/KAPPA0/ALPHA/D``: "folds", "seeds"; "floor" (error of the best multiple of the target on the fresh samples);
   for both trainings the grid "lams" of lambda, "validation" (seed, lambda), and for lambda as chosen by
   cross-validation, seed by seed, and by theory: "lam", "test_error" of a training on all samples. A seed has the
@@ -22,7 +22,7 @@ import torch
 from scipy.optimize import minimize_scalar
 from store import complete
 
-from attn_lib.problems import MarchenkoPastur, SingleHead
+from attn_lib.problems import MarchenkoPastur, PowerLaw, SingleHead
 from attn_lib.simulation.direct import cross_validation, train_direct
 from attn_lib.simulation.erm import train_single_head
 from attn_lib.simulation.sensing import TokenMeasurement
@@ -35,6 +35,7 @@ RESULT = Path(__file__).with_name("inductive_bias.json")
 ALPHAS = (0.05, 0.1, 0.15, 0.2, 0.3, 0.5, 0.8, 1.2, 2.0, 4.0)
 RANKS = (0.1, 0.25, 0.5, 1.0)
 LAMS = {False: (0.01, 0.02, 0.04, 0.08, 0.16, 0.32), True: (0.005, 0.01, 0.02, 0.04, 0.08)}
+WITHIN = (2e-4, 2.0)
 METHODS = {"factorised": False, "direct": True}
 FOLDS, N_TEST, N_SEEDS = 5, 20_000, 4
 RECORD = {
@@ -48,17 +49,18 @@ def problem_at(kappa0, alpha, Delta=0.5, lam=1.0):
     return SingleHead(alpha=alpha, lam=lam, Delta=Delta, kappa=1.0, target=MarchenkoPastur(kappa0=kappa0))
 
 
-def tuned(points):
-    """State evolution at points (kappa0, Delta, alpha)."""
+def tuned(problems):
+    """State evolution."""
     rows = []
-    for kappa0, Delta, alpha in points:
-        problem = problem_at(kappa0, alpha, Delta)
-        row = {"kappa0": kappa0, "Delta": Delta, "alpha": alpha, "floor": weights(problem).irreducible}
+    for problem in problems:
+        row = {"Delta": problem.Delta, "alpha": problem.alpha, "floor": weights(problem).irreducible}
+        if isinstance(problem.target, MarchenkoPastur):
+            row["kappa0"] = problem.target.kappa0
         for name, direct in METHODS.items():
-            s = optimal_lam(problem, direct=direct, within=(1e-3, 2.0), accuracy=1e-3)
+            s = optimal_lam(problem, direct=direct, within=WITHIN, accuracy=1e-3)
             row[name] = {"lam": s.problem.lam, "test_error": s.test_error, "m": s.overlaps.m, "q": s.overlaps.q}
         rows.append(row)
-    columns = {name: [float(row[name]) for row in rows] for name in ("kappa0", "Delta", "alpha", "floor")}
+    columns = {name: [float(row[name]) for row in rows] for name in rows[0] if name not in METHODS}
     for method in METHODS:
         columns[method] = {name: [float(row[method][name]) for row in rows] for name in rows[0][method]}
     return columns
@@ -67,11 +69,12 @@ def tuned(points):
 def trained(kappa0, alpha, d, seeds):
     problem, fits = problem_at(kappa0, alpha), {}
     for name, direct in METHODS.items():
-        validation = cross_validation(problem, d=d, seeds=seeds, lams=LAMS[direct], direct=direct, folds=FOLDS)
-        chosen = [LAMS[direct][k] for k in validation.argmin(1)]
-        best = optimal_lam(problem, direct=direct, within=(1e-3, 2.0), accuracy=1e-2).problem.lam
+        lams = [lam / 4 if kappa0 > 1 else lam for lam in LAMS[direct]]
+        validation = cross_validation(problem, d=d, seeds=seeds, lams=lams, direct=direct, folds=FOLDS)
+        chosen = [lams[k] for k in validation.argmin(1)]
+        best = optimal_lam(problem, direct=direct, within=WITHIN, accuracy=1e-2).problem.lam
         fits[name] = {
-            "lams": LAMS[direct],
+            "lams": lams,
             "validation": validation.tolist(),
             "cross-validated": {"lam": chosen, "test_error": errors(problem, d, seeds, chosen, direct)},
             "by theory": {"lam": best, "test_error": errors(problem, d, seeds, [best] * len(seeds), direct)},
@@ -106,18 +109,21 @@ def floor(problem, d, seed):
 def parts():
     seeds = iter(range(9000, 10_000, N_SEEDS))
     for kappa0 in RANKS:
-        yield f"tuned/{kappa0}", tuned, ([(kappa0, 0.5, alpha) for alpha in ALPHAS],)
+        yield f"tuned/{kappa0}", tuned, ([problem_at(kappa0, alpha) for alpha in ALPHAS],)
     for kappa0 in RANKS:
         for alpha in (0.2, 0.5, 1.0):
             first = next(seeds)
             yield f"trained/{kappa0}/{alpha}/40", trained, (kappa0, alpha, 40, range(first, first + N_SEEDS))
-    for alpha in (0.1, 0.3, 1.0, 3.0):
-        yield f"rank/{alpha}", tuned, ([(kappa0, 0.5, alpha) for kappa0 in (1.25, 1.5, 2.0, 4.0)],)
-    for kappa0, alpha, d in ((4.0, 0.3, 40), (4.0, 1.0, 40), (0.25, 0.5, 60), (0.5, 0.5, 60)):
+    for kappa0, alpha, d in ((4.0, 0.5, 40), (4.0, 1.0, 40), (0.25, 0.5, 60)):
         first = next(seeds)
         yield f"trained/{kappa0}/{alpha}/{d}", trained, (kappa0, alpha, d, range(first, first + N_SEEDS))
+    for alpha in (0.1, 2.0, 0.8, 0.5):
+        yield f"rank/{alpha}", tuned, ([problem_at(kappa0, alpha) for kappa0 in (1.25, 1.5, 2.0, 4.0)],)
     for Delta in (0.05, 2.0, 8.0):
-        yield f"noise/{Delta}", tuned, ([(kappa0, Delta, alpha) for kappa0 in (0.25, 1.0) for alpha in (0.3, 1.0)],)
+        problems = [problem_at(kappa0, alpha, Delta) for kappa0 in (0.25, 1.0) for alpha in (0.3, 1.0)]
+        yield f"noise/{Delta}", tuned, (problems,)
+    power = PowerLaw(gamma=1.0, d=100)
+    yield "power law", tuned, ([replace(problem_at(1.0, alpha), target=power) for alpha in (0.05, 0.5, 5.0)],)
 
 
 if __name__ == "__main__":
