@@ -3,8 +3,8 @@
 About ten minutes on one core; parts that are there are kept. Two tokens, beta = beta0 = 1, full width, Wishart
 targets but for one power law (gamma = 1, d = 100). Parts:
 
-- ``tuned/KAPPA0``, ``noise/DELTA``, ``rank/ALPHA``, ``power law``: state evolution at the lambda of least test error, as
-  columns "kappa0", "Delta", "alpha", "floor" (error of the best multiple of the target) and, for
+- ``tuned/KAPPA0``, ``noise/DELTA``, ``rank/ALPHA``, ``power law``: state evolution at the lambda of least test
+  error, as columns "kappa0", "Delta", "alpha", "floor" (error of the best multiple of the target) and, for
   both trainings, "lam", "test_error", "m", "q";
 - ``trained/KAPPA0/ALPHA/D``: "folds", "seeds"; "floor" (error of the best multiple of the target on the fresh samples);
   for both trainings the grid "lams" of lambda, "validation" (seed, lambda), and for lambda as chosen by
