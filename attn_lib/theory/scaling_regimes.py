@@ -10,6 +10,8 @@ A mode :math:`s_i=\sqrt d\,i^{-\gamma}` is recovered if :math:`s_i>\delta` and :
 regimes follow from comparing :math:`\delta`, :math:`\epsilon`, :math:`s_1` and :math:`s_d`.
 """
 
+from dataclasses import replace
+from functools import lru_cache
 from typing import NamedTuple
 
 from attn_lib.spectra.laws import PowerLaw
@@ -72,17 +74,23 @@ def scales(problem, *, learned=True):
     >>> from attn_lib.problems import SingleHead
     >>> target = PowerLaw(gamma=1.0, d=200)
     >>> found = scales(SingleHead(alpha=100.0, lam=1.0, Delta=0.5, kappa=1.0, target=target))
-    >>> round(float(found.delta), 3), round(float(found.epsilon), 3)
+    >>> round(found.delta, 3), round(found.epsilon, 3)
     (0.033, 0.016)
     """
+    m_hat, q_hat, _ = _per_sample(replace(problem, alpha=1.0, lam=1.0, kappa=1.0), learned)
+    alpha = problem.alpha
+    return Scales(float((q_hat / alpha) ** 0.5 / m_hat), float(2 * problem.nuclear_penalty / (alpha * m_hat)))
+
+
+@lru_cache(maxsize=64)
+def _per_sample(problem, learned):
+    """Conjugates divided by alpha, which depend neither on alpha nor on the penalty."""
     channel = channel_of(problem)
-    if learned:
-        s, Q0 = weights(problem).s_star, problem.target.second_moment
-        overlaps = Overlaps(m=s * Q0, q=s**2 * Q0, Sigma=0.0)
-        hats = conjugates(channel, overlaps, channel.averages(overlaps), "derivative")
-    else:
-        hats = starting_point(channel)
-    return Scales(hats.q_hat**0.5 / hats.m_hat, 2 * problem.nuclear_penalty / hats.m_hat)
+    if not learned:
+        return starting_point(channel)
+    s, Q0 = weights(problem).s_star, problem.target.second_moment
+    overlaps = Overlaps(m=s * Q0, q=s**2 * Q0, Sigma=0.0)
+    return conjugates(channel, overlaps, channel.averages(overlaps), "derivative")
 
 
 def regime(problem):
