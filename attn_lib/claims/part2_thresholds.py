@@ -116,7 +116,7 @@ CLAIMS = (
     ),
     Claim(
         id="sh-interpolation-peak",
-        statement="As lambda falls, the test error grows a peak near alpha_interp, of the height of the state evolution",
+        statement="For small lambda the test error peaks near alpha_interp, at the height of the state evolution",
         source=PAPER + "learning curves of weak regularisation",
         chapter="part2/thresholds",
         compute=_peak,
