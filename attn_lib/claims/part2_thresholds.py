@@ -81,7 +81,8 @@ def _peak(lam=1e-5, d=100):
     for side, alpha in (("left", 0.1), ("right", 0.5)):
         sizes = sorted({size for size, _ in runs if {(size, 0.2), (size, alpha)} <= set(runs)})
         above = np.concatenate([runs[size, 0.2] - runs[size, alpha] for size in sizes])  # seed by seed
-        label = f"test error at alpha = 0.2 above that at {alpha}, to the {side}, d = {sizes[0]} to {sizes[-1]}"
+        label = f"test error at alpha = 0.2 above that at {alpha}, to the {side}, lambda = {lam:g}"
+        label += f", d = {sizes[0]} to {sizes[-1]}"
         yield positive(label, theory[0.2] - theory[alpha], estimate(above))
     for size in (60, d):
         beyond = [
@@ -89,7 +90,7 @@ def _peak(lam=1e-5, d=100):
             for name, part in stored_parts("thresholds", "peak").items()
             if name.startswith(f"{size}/")
         ]
-        label = f"test error at alpha = 0.25, d = {size}"
+        label = f"test error at alpha = 0.25, lambda = {lam:g}, d = {size}"
         yield agreement(label, theory[0.25], estimate(beyond), relative=FINITE_SIZE * 100 / size)
 
 
