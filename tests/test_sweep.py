@@ -1,6 +1,7 @@
 """Sweeps: what is stored, resumed and recomputed; processes, folders and code that fail."""
 
 import os
+import platform
 import resource
 import signal
 import subprocess
@@ -137,10 +138,11 @@ def test_identity_the_death_of_a_worker_stops_no_other_cell(tmp_path):
 
 def test_agrees_with_dask(tmp_path):
     """On two worker processes, also when they die."""
-    distributed = pytest.importorskip("distributed")
+    distributed, dask = pytest.importorskip("distributed"), pytest.importorskip("dask")
+    no_patience = dask.config.set({"distributed.scheduler.allowed-failures": 0})  # at the first death
     cells = grid(d=[10, 20], seeds=range(4), batch=2)
     local = sweep.run(PRODUCT, cells, tmp_path / "local", workers=2, progress=False).table
-    with distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster:
+    with no_patience, distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster:
         where = {"scheduler": cluster.scheduler_address}
         table = sweep.run(PRODUCT, cells, tmp_path / "dask", progress=False, **where).table
         check_deaths(tmp_path, **where)
@@ -183,8 +185,18 @@ def test_identity_changed_code_is_noticed(tmp_path):
     assert outcome(2, "A docstring is no code.")[::2] == (0, [2.0, 4.0])
     code, errors, y = outcome(3, "Once.")
     assert code == 2 and "2 cells were made with another version of code" in errors and y == [2.0, 4.0]
-    assert outcome(3, "Once.", "--outdated=keep")[::2] == (0, [2.0, 4.0])
     assert outcome(3, "Once.", "--outdated=recompute")[::2] == (0, [3.0, 6.0])
+
+
+def test_identity_other_versions_are_noticed(tmp_path):
+    cells = grid([1.0, 2.0])
+    sweep.run(PRODUCT, cells, tmp_path, **QUIET)
+    record = next(tmp_path.glob("*.json"))
+    record.write_text(record.read_text().replace(platform.python_version(), "3.0.0"))
+    with pytest.raises(ValueError, match="1 cells were made with another version of python"):
+        sweep.plan(PRODUCT, cells, tmp_path)
+    kept, again = (sweep.plan(PRODUCT, cells, tmp_path, outdated=outdated) for outdated in ("keep", "recompute"))
+    assert len(kept.done) == 2 and list(again.missing) == [record.stem] and kept.outdated == {record.stem: ["python"]}
 
 
 def test_identity_sources_of_a_measurement():
