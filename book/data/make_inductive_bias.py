@@ -9,7 +9,9 @@ targets but for one power law (gamma = 1, d = 100). Parts:
 - ``trained/KAPPA0/ALPHA/D``: "folds", "seeds"; "floor" (error of the best multiple of the target on the fresh samples);
   for both trainings the grid "lams" of lambda, "validation" (seed, lambda), and for lambda as chosen by
   cross-validation, seed by seed, and by theory: "lam", "test_error" of a training on all samples. A seed has the
-  same target and the same samples for both.
+  same target and the same samples for both;
+- ``size/KAPPA0/ALPHA/D``: "seeds", and for both trainings "lam" and "theory", the best lambda and its error, and
+  "test_error" of layers trained with it.
 """
 
 import os
@@ -83,6 +85,15 @@ def trained(kappa0, alpha, d, seeds):
     return {"folds": FOLDS, "seeds": list(seeds), "floor": floors, **fits}
 
 
+def sized(kappa0, alpha, d, seeds):
+    problem, found = problem_at(kappa0, alpha), {}
+    for name, direct in METHODS.items():
+        s = optimal_lam(problem, direct=direct, within=WITHIN, accuracy=1e-3)
+        measured = errors(problem, d, seeds, [s.problem.lam] * len(seeds), direct)
+        found[name] = {"lam": s.problem.lam, "theory": s.test_error, "test_error": measured}
+    return {"seeds": list(seeds), **found}
+
+
 def errors(problem, d, seeds, lams, direct):
     """Test errors of trainings on all samples, one lambda a seed."""
     found = []
@@ -114,16 +125,18 @@ def parts():
         for alpha in (0.2, 0.5, 1.0):
             first = next(seeds)
             yield f"trained/{kappa0}/{alpha}/40", trained, (kappa0, alpha, 40, range(first, first + N_SEEDS))
-    for kappa0, alpha, d in ((4.0, 0.5, 40), (4.0, 1.0, 40), (0.25, 0.5, 60)):
-        first = next(seeds)
-        yield f"trained/{kappa0}/{alpha}/{d}", trained, (kappa0, alpha, d, range(first, first + N_SEEDS))
-    for alpha in (0.1, 2.0, 0.8, 0.5):
+    for alpha in (0.1, 0.5, 0.8, 2.0):
         yield f"rank/{alpha}", tuned, ([problem_at(kappa0, alpha) for kappa0 in (1.25, 1.5, 2.0, 4.0)],)
-    for Delta in (0.05, 2.0, 8.0):
-        problems = [problem_at(kappa0, alpha, Delta) for kappa0 in (0.25, 1.0) for alpha in (0.3, 1.0)]
+    for Delta in (0.2, 2.0, 8.0):
+        problems = [problem_at(kappa0, alpha, Delta) for kappa0 in (0.25, 1.0) for alpha in (0.5, 1.0)]
         yield f"noise/{Delta}", tuned, (problems,)
     power = PowerLaw(gamma=1.0, d=100)
     yield "power law", tuned, ([replace(problem_at(1.0, alpha), target=power) for alpha in (0.05, 0.5, 5.0)],)
+    for kappa0, alpha, d in ((4.0, 0.5, 40), (4.0, 1.0, 40), (0.25, 0.5, 60)):
+        first = next(seeds)
+        yield f"trained/{kappa0}/{alpha}/{d}", trained, (kappa0, alpha, d, range(first, first + N_SEEDS))
+    for d, n in ((24, 12), (64, 6)):
+        yield f"size/1.0/0.2/{d}", sized, (1.0, 0.2, d, range(9900, 9900 + n))
 
 
 if __name__ == "__main__":
