@@ -61,10 +61,11 @@ def _universality(d=40, seeds=range(SEED, SEED + 12)):
 def _tokens(measurements=0.2):
     """At the same number of effective measurements, alpha (T^2 + T - 2) / 2, per d^2."""
     for lam in (1e-4, 0.01):
-        errors = {}
+        errors, start = {}, None  # of three tokens: the solution of two, which is near
         for n_tokens in (2, 3):
             alpha = 2 * measurements / (n_tokens**2 + n_tokens - 2)
-            s = solve(replace(PROBLEM, alpha=alpha, lam=lam, n_tokens=n_tokens), accuracy=5e-3)
+            s = solve(replace(PROBLEM, alpha=alpha, lam=lam, n_tokens=n_tokens), accuracy=5e-3, start=start)
+            start = s.hats
             errors[n_tokens] = PROBLEM.target.second_moment - 2 * s.overlaps.m + s.overlaps.q
         label = f"tr (S - S0)^2 of three tokens divided by that of two, lambda = {lam}"
         yield agreement(label, 1.0, Estimate(errors[3] / errors[2], 0.0), absolute=0.01)
@@ -126,7 +127,7 @@ def _random_starts(d=40, seeds=range(SEED, SEED + 4)):
     for alpha in ALPHAS:
         best = train_single_head(_problem(alpha), d=d, seeds=seeds, device="cpu")
         for scale in (0.1, 1.0):
-            options = {"optimiser": "adam", "start": 1, "scale": scale, "device": "cpu"}
+            options = {"optimiser": "adam", "start": 1, "scale": scale, "dtype": "float32", "device": "cpu"}
             adam = train_single_head(_problem(alpha), d=d, seeds=seeds, **options)
             ratio = (adam.train_loss + adam.penalty) / (best.train_loss + best.penalty)
             label = f"minimum of Adam divided by that of L-BFGS, start of scale {scale}, alpha = {alpha}, d = {d}"
