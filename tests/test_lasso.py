@@ -68,6 +68,15 @@ def test_closed_form_peak(alpha, sides):
     np.testing.assert_allclose(s.delta**2, peak, rtol=1e-4, atol=0)
 
 
+def test_closed_form_finite_peak():
+    theta, Delta = 1.3, 0.5
+    target = FiniteRank(eigenvalues=[theta])
+    s = solve_lasso(DiagonalModel(alpha=0.5, lam=0.0, Delta=Delta, target=target, nonnegative=True))
+    # half of the entries pass where the threshold is their common value; 1e-9: as for pure noise
+    noise = (np.pi / 2) ** 0.5 * (Delta + theta**2) / theta
+    np.testing.assert_allclose([s.delta, s.epsilon, s.active], [noise, theta, 0.5], rtol=1e-9, atol=0)
+
+
 @BOTH
 @pytest.mark.parametrize(("v", "a"), [(0.04, 0.0), (1.0, 1.3), (30.0, 2.5)])
 def test_agrees_with_integration(v, a, nonnegative):
@@ -207,10 +216,10 @@ def test_rejects_bad_training(changed, arguments, named):
         train_lasso(replace(PROBLEM, **changed), **{"seeds": [0], **arguments})
 
 
-@pytest.mark.parametrize(("alpha", "nonnegative"), [(1.0, False), (0.5, True)])
-def test_rejects_a_divergent_error(alpha, nonnegative):
+@pytest.mark.parametrize(("alpha", "changed"), [(1.0, {}), (0.5, {"nonnegative": True, "target": NOTHING})])
+def test_rejects_a_divergent_error(alpha, changed):
     with pytest.raises(ConvergenceError, match="diverges"):
-        solve_lasso(replace(PROBLEM, alpha=alpha, lam=0.0, nonnegative=nonnegative))
+        solve_lasso(replace(PROBLEM, alpha=alpha, lam=0.0, **changed))
 
 
 def test_rejects_what_rounding_hides():

@@ -103,7 +103,7 @@ def solve_lasso(problem):
     Raises
     ------
     ConvergenceError
-        No finite error (least squares at alpha = 1), or a residual above 1e-8, by rounding; ``partial`` is the
+        No finite error (at lam = 0 and alpha = 1), or a residual above 1e-8, by rounding; ``partial`` is the
         LassoSolution with this residual.
 
     Accuracy
@@ -140,7 +140,7 @@ def solve_lasso(problem):
         return 2 * a * v**0.5 * over - lam if lam else over
 
     low = 0.0
-    if lam == 0 and noise_gain(0.0, nonnegative) == alpha:
+    if lam == 0 and noise_gain(0.0, nonnegative) == alpha and not (nonnegative and target.mean > 0):
         raise ConvergenceError(f"{problem}: the error diverges as lam -> 0", partial=np.inf)
     if noise_gain(0.0, nonnegative) > alpha:
         low = brentq(lambda a: noise_gain(a, nonnegative) - alpha, 0.0, 40.0, xtol=1e-15) * (1 + 1e-12)
