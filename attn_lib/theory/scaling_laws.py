@@ -41,9 +41,10 @@ class Curve:
 
     Attributes
     ----------
-    solutions : tuple of Solution
-    irreducible : float
-        :math:`e_0`.
+    solutions : tuple
+        Of :func:`attn_lib.theory.single_head.solve`.
+    irreducible, s_star : float
+        :math:`e_0` and :math:`s_*`.
     alpha, lam, n_eff : array
         :math:`n/d^2`, weight decay, and :math:`n/d`.
     excess : array
