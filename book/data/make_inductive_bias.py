@@ -40,10 +40,11 @@ LAMS = {False: (0.01, 0.02, 0.04, 0.08, 0.16, 0.32), True: (0.005, 0.01, 0.02, 0
 WITHIN = (2e-4, 2.0)
 METHODS = {"factorised": False, "direct": True}
 FOLDS, N_TEST, N_SEEDS = 5, 20_000, 4
+MORE = {(1.0, 0.2): range(9950, 9962)}  # further seeds where the two trainings differ least
 RECORD = {
     "what": "Factorised and direct training with tuned weight decay: state evolution and trained layers.",
     "script": "book/data/make_inductive_bias.py",
-    "seeds": f"{N_SEEDS} at each point, listed with each part",
+    "seeds": f"{N_SEEDS} or more at each point, listed with each part",
 }
 
 
@@ -124,7 +125,8 @@ def parts():
     for kappa0 in RANKS:
         for alpha in (0.2, 0.5, 1.0):
             first = next(seeds)
-            yield f"trained/{kappa0}/{alpha}/40", trained, (kappa0, alpha, 40, range(first, first + N_SEEDS))
+            chosen = [*range(first, first + N_SEEDS), *MORE.get((kappa0, alpha), ())]
+            yield f"trained/{kappa0}/{alpha}/40", trained, (kappa0, alpha, 40, chosen)
     for alpha in (0.1, 0.5, 0.8, 2.0):
         yield f"rank/{alpha}", tuned, ([problem_at(kappa0, alpha) for kappa0 in (1.25, 1.5, 2.0, 4.0)],)
     for Delta in (0.2, 2.0, 8.0):
