@@ -12,6 +12,7 @@ from attn_lib.spectra.binned import Binned, shortened
 from attn_lib.spectra.laws import FiniteRank
 from attn_lib.theory import spectral_prior
 from attn_lib.theory.error_decomposition import weights
+from attn_lib.theory.regime_windows import window_exponent
 from attn_lib.theory.scaling_laws import RATES, fit_exponent, learning_curve
 from attn_lib.theory.scaling_regimes import regime, scales
 from attn_lib.theory.single_head import solve
@@ -184,3 +185,22 @@ def test_rejects_bad_input():
         Binned(law=MarchenkoPastur(kappa0=0.5), delta=1.0)
     with pytest.raises(ValueError, match="delta ="):
         Binned(law=PowerLaw(gamma=1.0, d=50), delta=0.0)
+
+
+def test_closed_form_window_exponent():
+    """Power laws inside the window, anything outside of it; rounding of logarithms."""
+    target, alpha = PowerLaw(gamma=1.0, d=1000), np.geomspace(1e-3, 1e3, 31)
+    epsilon = alpha**-0.5
+    inside = (epsilon >= 4 * target.lower) & (epsilon <= target.upper / 10)
+    y = np.where(inside, 2 * alpha**-0.7, 5.0)
+    found = window_exponent("sequential recovery", target, alpha=alpha, y=y, delta=epsilon / 2, epsilon=epsilon)
+    np.testing.assert_allclose(found, (-0.7, 0.0, -0.5), rtol=1e-12, atol=1e-12)
+    # the same points are too noisy for shrinkage
+    arrays = {"alpha": alpha, "y": y, "epsilon": epsilon}
+    assert window_exponent("partial shrinkage", target, delta=epsilon / 2, **arrays) is None
+    assert window_exponent("partial shrinkage", target, delta=epsilon / 6, **arrays).predicted == -1
+
+
+def test_rejects_unknown_window():
+    with pytest.raises(ValueError, match="regime = 'plateau': must be one of"):
+        window_exponent("plateau", PowerLaw(gamma=1.0, d=10), alpha=[1], y=[1], delta=[1], epsilon=[1])

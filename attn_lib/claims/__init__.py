@@ -14,7 +14,7 @@ from functools import cache
 
 from joblib import Parallel, delayed, parallel_config
 
-from attn_lib.claims import part1, part1_more, part2, part2_modes, part2_more, part2_thresholds
+from attn_lib.claims import part1, part1_more, part2, part2_modes, part2_more, part2_rates, part2_thresholds
 from attn_lib.claims.evidence import Claim, Evidence, Row, evidence_for
 
 __all__ = ["Claim", "Evidence", "Row", "all", "verify", "verify_all"]
@@ -34,6 +34,7 @@ def all():
         + part2_thresholds.CLAIMS
         + part2_more.CLAIMS
         + part2_modes.CLAIMS
+        + part2_rates.CLAIMS
     )
 
 
