@@ -1,6 +1,6 @@
 """Around the thresholds of Part II, theory and simulation: writes thresholds.json beside this file.
 
-About half an hour on one core; parts that are there are kept. Two tokens, kappa = 1; kappa0 = 0.5 unless said. Parts:
+About an hour on one core; parts that are there are kept. Two tokens, kappa = 1; kappa0 = 0.5 unless said. Parts:
 
 - ``interpolation/D/SEED``: noisy labels (Delta = 0.5) held by least squares in their logits, without penalty, over
   S = W W^T/sqrt(p d). Columns "alpha" and "residual" (norm of the residual divided by d, 0 where weights of zero
@@ -16,8 +16,8 @@ About half an hour on one core; parts that are there are kept. Two tokens, kappa
   ("random", lists over lam) and from the minimum of the logits' least squares ("logits").
 - ``bayes/DELTA``: columns "alpha", "matrix_error", "test_error" of the Bayes-optimal estimator.
 - ``tuned/ALPHA``: Delta = 0.5; "lam" and "test_error" of the state evolution at the weight decay of least test error.
-- ``centring/KIND``: the same at Delta = 0, alpha = 0.3, d = 50, student centred by the trace or by the mean over the
-  data.
+- ``centring/KIND`` and ``centring-100/KIND``: the same at Delta = 0, alpha = 0.3, d = 50 and 100, student centred by
+  the trace or by the mean over the data.
 - ``theory/DELTA/LAM``: columns "alpha" and "train_loss", "test_error", "rank", "quadrature_error" (of the test error)
   of the state evolution; "failed" lists the alphas at which it was not solved.
 """
@@ -54,6 +54,8 @@ RECOVERY = {30: range(400, 412), 40: range(500, 516), 60: range(600, 608), 80: r
 RECOVERY_QUARTER = {40: range(800, 812), 60: range(820, 828), 80: range(830, 836)}
 ABOVE, BELOW, BELOW_QUARTER = (0.24, 0.22, 0.2, 0.185), (0.14, 0.16, 0.175, 0.19), (0.1, 0.11, 0.12, 0.13)
 TRAINED = {40: ((0.05, 0.1, 0.13, 0.16, 0.2, 0.25, 0.35, 0.5), range(4)), 80: ((0.1, 0.2, 0.25, 0.5), range(2))}
+TRAINED |= {d: ((0.1, 0.16, 0.2, 0.25, 0.5), seeds) for d, seeds in ((60, range(4)), (100, range(3)), (140, range(2)))}
+NOISELESS = {d: ((0.2, 0.25), range(2)) for d in (60, 100, 140)}
 PEAK = {60: range(900, 912), 100: range(920, 928)}
 TUNED = (0.05, 0.1, 0.16, 0.25, 0.35, 0.5)
 ALPHAS = (0.05, 0.08, 0.1, 0.12, 0.135, 0.15, 0.165, 0.18, 0.2, 0.23, 0.25, 0.27, 0.35, 0.5)
@@ -214,9 +216,12 @@ def parts():
     for d, each in ((60, recovery), (80, interpolation), (80, recovery)):
         for seed in (RECOVERY if each is recovery else INTERPOLATION)[d]:
             yield f"{each.__name__}/{d}/{seed}", each, (d, seed)
-    alphas, seeds = TRAINED[80]
-    for alpha in alphas:
-        yield f"training/0.5/80/{alpha}", training, (0.5, 80, alpha, seeds)
+    for Delta, sizes in ((0.5, TRAINED), (0.0, NOISELESS)):
+        for d, (alphas, seeds) in sizes.items():
+            for alpha in alphas if d > 40 else ():
+                yield f"training/{Delta}/{d}/{alpha}", training, (Delta, d, alpha, seeds)
+    for centring in ("trace", "empirical"):
+        yield f"centring-100/{centring}", training, (0.0, 100, 0.3, range(2), LAMS[:3], centring)
     for d, seeds in RECOVERY_QUARTER.items():
         for seed in seeds:
             yield f"recovery-0.25/{d}/{seed}", recovery, (d, seed, BELOW_QUARTER, 0.25)
