@@ -1,8 +1,8 @@
 r"""The weight decay of least test error, for factorised and for direct training, and what then is left of them.
 
 The two penalties, :math:`\lambda|W|^2` and :math:`\lambda d|S|_F^2`, have nothing in common but their letter: training
-with factors and without can only be compared with :math:`\lambda` chosen for each. How the choice costs no knowledge of
-the target is a matter of cross-validation (:func:`attn_lib.simulation.direct.cross_validation`).
+with factors and without can only be compared with :math:`\lambda` chosen for each. Here it is chosen by the test error
+of theory; without knowledge of the target, by cross-validation (:func:`attn_lib.simulation.direct.cross_validation`).
 """
 
 from dataclasses import replace
