@@ -26,7 +26,7 @@ WINDOWS = {
     "full shrinkage": lambda s, delta, epsilon: (epsilon <= s.lower / 4) & (epsilon >= 5 * delta),
     "variance": lambda s, delta, epsilon: (delta <= s.lower / 4) & (epsilon <= delta / 10),
 }
-"""Whether points lie in the window of a regime, by its name: of the target s, delta and epsilon."""
+"""Functions of target, delta and epsilon that tell which points lie inside, keyed by the name of the regime."""
 
 _FEWEST = 3  # points
 

@@ -45,14 +45,6 @@ class Curve:
         Of :func:`attn_lib.theory.single_head.solve`.
     irreducible, s_star : float
         :math:`e_0` and :math:`s_*`.
-    alpha, lam, n_eff : array
-        :math:`n/d^2`, weight decay, and :math:`n/d`.
-    excess : array
-        :math:`e_{\rm test}-e_0`.
-    distance : array
-        :math:`\mathrm{tr}(S-s_*S_0)^2`.
-    local_exponents : array
-        Of the excess, between neighbours: one fewer than points.
     """
 
     solutions: tuple
@@ -61,27 +53,33 @@ class Curve:
 
     @property
     def alpha(self):
+        """Sample complexities :math:`n/d^2`."""
         return np.array([s.problem.alpha for s in self.solutions])
 
     @property
     def lam(self):
+        """Weight decays."""
         return np.array([s.problem.lam for s in self.solutions])
 
     @property
     def n_eff(self):
+        """:math:`n/d`."""
         return self.alpha * self.solutions[0].problem.target.d
 
     @property
     def excess(self):
+        r""":math:`e_{\rm test}-e_0`."""
         return np.array([s.test_error for s in self.solutions]) - self.irreducible
 
     @property
     def distance(self):
+        r""":math:`\mathrm{tr}(S-s_*S_0)^2`."""
         m, q, _ = np.array([s.overlaps for s in self.solutions]).T
         return q - 2 * self.s_star * m + self.s_star**2 * self.solutions[0].problem.target.second_moment
 
     @property
     def local_exponents(self):
+        """Of the excess, between neighbours: one fewer than points."""
         return np.diff(np.log(self.excess)) / np.diff(np.log(self.alpha))
 
     @cached_property
