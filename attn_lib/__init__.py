@@ -9,6 +9,7 @@ The rooms, in reading order:
 - :mod:`attn_lib.simulation` - the same problems at finite d, trained on drawn data (torch, CPU or GPU).
 - :mod:`attn_lib.comparison` - joins the two: standard errors, z-scores, crossings, finite-size fits.
 - :mod:`attn_lib.claims` - what the papers say, each statement with its evidence and a verdict.
+- :mod:`attn_lib.sweep` - grids of problems and seeds on many processors or a cluster, resumed where they stopped.
 - :mod:`attn_lib.figures` - draws results, computes nothing.
 """
 

@@ -79,7 +79,7 @@ class Curve:
 
     @property
     def local_exponents(self):
-        """Of the excess, between neighbours: one fewer than points."""
+        """Between neighbours, of the excess; one fewer than points."""
         return np.diff(np.log(self.excess)) / np.diff(np.log(self.alpha))
 
     @cached_property
