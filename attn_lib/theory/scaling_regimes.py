@@ -125,6 +125,8 @@ def regime(problem):
     --------
     Boundaries are defined up to factors of order 1, and local exponents pass from one value to the next over a decade
     of n. With few samples, :math:`(T^2+T-2)\alpha<1`, and small lambda the true scales are a few times larger.
+    There label noise passes the threshold, too: beyond :math:`n\sim d^{1+4\gamma/(14\gamma-5)}` the error of
+    :math:`\lambda\to0` rises towards the interpolation peak. This is not told apart from sequential recovery.
 
     Source
     ------
