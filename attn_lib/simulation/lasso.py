@@ -88,7 +88,8 @@ def train_lasso(problem, *, seeds, tolerance=1e-4, max_iter=20_000):
 
     Accuracy
     --------
-    At the default tolerance entries move by about 1e-4 times the threshold lam/(2 alpha) or less.
+    At the default tolerance entries are off by about 1e-4 times the threshold epsilon of
+    :func:`attn_lib.theory.lasso.solve_lasso`, and by more where n is close to the number of entries that are not zero.
 
     Source
     ------
