@@ -42,7 +42,8 @@ class Binned(_FiniteList):
 
     Accuracy
     --------
-    Moments up to the 15th are those of the law, by bins. The resolvent and its derivative: see ``error_bound``.
+    Moments up to the 15th are those of the law, by bins. The resolvent: see ``error_bound``. Its derivative, relative
+    to :math:`1/\delta^2`, loses another factor of about 2k + 1.
 
     Examples
     --------
@@ -82,6 +83,9 @@ class Binned(_FiniteList):
         r"""Of the resolvent where it is used, relative to its largest possible value :math:`1/\delta`.
 
         .. math:: \delta\sum_{\rm bins}2M\,\frac{\theta^{2k}}{(1-\theta)D_c}
+
+        with the least :math:`D` of the bin's eigenvalues for :math:`D_c`, which at the centre may be smaller by the
+        factor :math:`1+\theta`.
         """
         weights = self.law.atoms[1]
         terms = [weights[i:j].sum() / self._distance[i:j].min() for i, j in self._bins if j - i > _ATOMS]
