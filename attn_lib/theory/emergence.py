@@ -59,6 +59,7 @@ class Recovery(NamedTuple):
         r"""Standard deviation of :math:`\log\alpha` over data sets, for a mode that is not repeated.
 
         An outlier of a d x d matrix fluctuates around x(s) with the variance :math:`2\delta^2(1-\delta^2/s^2)/d`.
+        Fluctuations of delta and epsilon, which for n of order d are of the same order in d, are left out.
 
         Parameters
         ----------
@@ -126,8 +127,9 @@ def recovery_sizes(problem, *, n_modes=None, power=0.5, accuracy=1e-3):
     Accuracy
     --------
     1e-4 of log alpha for the root, and the accuracy of the solutions. The condition takes the mode for an outlier of a
-    semicircle: right to leading order in the fraction of eigenvalues that equal s, and of those that exceed it. If
-    :math:`s_c` did not fall with alpha there could be more roots; we have not seen this.
+    semicircle: right to leading order in the fraction of eigenvalues that equal s, of those that exceed it, and of
+    those that are not small compared with s. If :math:`s_c` did not fall with alpha there could be more roots; we have
+    not seen this.
 
     Source
     ------
