@@ -209,8 +209,8 @@ CLAIMS = (
         compute=_lasso_exponents,
         tolerance="0.05, in windows fixed beforehand",
         fails_because=(
-            "windows of slow decay under strong shrinkage differ, where at d = 1000 the threshold of attention is "
-            "not yet proportional to lambda/n; all others, in four regimes, agree"
+            "windows of slow decay under strong shrinkage differ, in part because at d = 1000 the threshold of "
+            "attention is not yet proportional to lambda/n; all others, in four regimes, agree"
         ),
     ),
     Claim(

@@ -84,11 +84,11 @@ class Binned(_FiniteList):
 
         .. math:: \delta\sum_{\rm bins}2M\,\frac{\theta^{2k}}{(1-\theta)D_c}
 
-        with the least :math:`D` of the bin's eigenvalues for :math:`D_c`, which at the centre may be smaller by the
-        factor :math:`1+\theta`.
+        with :math:`D/(1+\theta)` for :math:`D_c`, D being the least of the bin's eigenvalues: D changes by no more
+        than the distance moved.
         """
         weights = self.law.atoms[1]
-        terms = [weights[i:j].sum() / self._distance[i:j].min() for i, j in self._bins if j - i > _ATOMS]
+        terms = [weights[i:j].sum() * (1 + _THETA) / self._distance[i:j].min() for i, j in self._bins if j - i > _ATOMS]
         return float(self.delta * 2 * _THETA ** (2 * _ATOMS) / (1 - _THETA) * sum(terms))
 
     @cached_property
