@@ -39,6 +39,19 @@ def check_number(name, value, allowed, is_allowed):
         raise ValueError(f"{name} = {value!r}: must be {allowed}")
 
 
+def check_type(name, value, kind):
+    """Raise ValueError unless value is an instance of a class.
+
+    Parameters
+    ----------
+    name : str
+    value : object
+    kind : type
+    """
+    if not isinstance(value, kind):
+        raise ValueError(f"{name} of type {type(value).__name__}: must be a {kind.__name__}")
+
+
 def as_python_numbers(instance, *floats, **types):
     """Replace checked fields of a frozen dataclass by Python numbers, which neither overflow nor lose precision.
 

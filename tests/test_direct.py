@@ -4,6 +4,7 @@ Tolerance of theory against simulation: 4 standard errors of the mean over data 
 in Part II: the theory is the limit d -> infinity with corrections of order 1/d.
 """
 
+import re
 from dataclasses import replace
 from functools import cache
 
@@ -14,7 +15,7 @@ from scipy.optimize import minimize, minimize_scalar
 
 from attn_lib.comparison import estimate
 from attn_lib.fixed_point import ConvergenceError
-from attn_lib.problems import FiniteRank, MarchenkoPastur, SingleHead
+from attn_lib.problems import DiagonalModel, FiniteRank, MarchenkoPastur, PowerLaw, SingleHead
 from attn_lib.simulation.direct import cross_validation, train_direct
 from attn_lib.simulation.erm import train_single_head
 from attn_lib.simulation.lbfgs import value_and_gradient
@@ -307,8 +308,21 @@ def test_rejects_ranges_without_the_minimum(changes, within, end):
 
 @pytest.mark.parametrize("within", [None, 0.1, (0.1,), (0.2, 0.1), (0.0, 1.0), (-1.0, 1.0), (0.1, np.inf), (0.1, 0.1)])
 def test_rejects_ranges(within):
-    with pytest.raises(ValueError, match="within = .*: must be two finite numbers, rising and > 0"):
+    with pytest.raises(ValueError, match=re.escape(f"within = {within!r}: must be two finite numbers, rising and > 0")):
         optimal_lam(PROBLEM, within=within)
+
+
+def test_rejects_other_problems():
+    other = DiagonalModel(alpha=0.5, lam=0.1, Delta=0.5, target=PowerLaw(gamma=1.0, d=10))
+    for call in (optimal_lam, many_samples_ratio):
+        with pytest.raises(ValueError, match="problem of type DiagonalModel: must be a SingleHead"):
+            call(other)
+    with pytest.raises(ValueError, match="problem = .*: must be a SingleHead"):
+        train_direct(other, d=10, seeds=[0])
+    with pytest.raises(ValueError, match="problem = .*: must be a SingleHead"):
+        cross_validation(other, d=10, seeds=[0], lams=(0.1,))
+    with pytest.raises(ValueError, match="direct = 1: must be True or False"):
+        optimal_lam(PROBLEM, direct=1)
 
 
 def test_rejects_problems_without_noise():
@@ -357,5 +371,6 @@ def test_rejects_problems_that_do_not_fit_the_size():
 
 
 def test_rejects_a_minimum_that_is_not_reached():
-    with pytest.raises(RuntimeError, match="lam = 0.1, seed 0: not converged after 2 iterations"):
+    with pytest.raises(ConvergenceError, match="lam = 0.1, seed 0: not converged after 2 iterations") as caught:
         cross_validation(PROBLEM, d=10, seeds=[0], lams=(0.1,), max_iter=2)
+    assert caught.value.partial.gradient_norm > 0

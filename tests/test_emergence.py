@@ -177,3 +177,11 @@ def test_rejects_bad_arguments():
     in_the_noise = Recovery(1.0, single_head.solve(modes(20, factor=0.3), accuracy=1e-2), 1.0)
     with pytest.raises(ValueError, match="epsilon = "):
         in_the_noise.spread(20)
+    for alphas in (0.1, [], [0.2, 0.1], [0.0, 1.0], [[0.1]], None):
+        with pytest.raises(ValueError, match="alphas = "):
+            learning_path(modes(20), alphas)
+    with pytest.raises(ValueError, match="power = 'a'"):
+        learning_path(modes(20), [0.1], power="a")
+    for call in (recovery_sizes, lambda problem: learning_path(problem, [0.1])):
+        with pytest.raises(ValueError, match="problem of type PowerLaw: must be a SingleHead"):
+            call(PowerLaw(gamma=1.0, d=10))

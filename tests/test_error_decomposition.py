@@ -78,6 +78,15 @@ def test_closed_form_linear_softmax(n_tokens, rtol):
     np.testing.assert_allclose(found.c2, 0, rtol=0, atol=rtol)
 
 
+def test_identity_only_beta_times_s_matters():
+    """With beta the best multiple falls as 1/beta and what a distance costs grows as beta^2, within rounding."""
+    one = SingleHead(alpha=1.0, lam=0.1, Delta=0.5, kappa=1.0, target=MarchenkoPastur(kappa0=0.5))
+    first, other = weights(one), weights(replace(one, beta=30.0))
+    assert 30 * other.s_star == pytest.approx(first.s_star, rel=1e-5, abs=0)  # the minimum is flat
+    assert other.c1 / 900 == pytest.approx(first.c1, rel=1e-5, abs=0)
+    assert other.c2 / 900 == pytest.approx(first.c2, rel=1e-4, abs=0)
+
+
 def test_identity_best_multiple_of_the_target():
     same, noisy = weights(PROBLEMS["no noise"]), weights(DEFAULT)
     np.testing.assert_allclose(same[:2], (1, 0), rtol=1e-7, atol=1e-12)  # xatol of the search

@@ -209,6 +209,7 @@ def test_rejects_bad_problems(changed, named):
         ({}, {"seeds": [1, 1]}, "seeds"),
         ({}, {"tolerance": 0.0}, "tolerance = 0.0"),
         ({}, {"max_iter": 0}, "max_iter = 0"),
+        ({}, {"max_iter": 10**10}, "max_iter = 10000000000"),
     ],
 )
 def test_rejects_bad_training(changed, arguments, named):
@@ -220,6 +221,19 @@ def test_rejects_bad_training(changed, arguments, named):
 def test_rejects_a_divergent_error(alpha, changed):
     with pytest.raises(ConvergenceError, match="diverges"):
         solve_lasso(replace(PROBLEM, alpha=alpha, lam=0.0, **changed))
+
+
+def test_rejects_values_out_of_range():
+    for v, a, named in ((0.0, 1.0, "v = 0.0"), (1.0, -1.0, "a = -1.0"), (np.nan, 1.0, "v = nan")):
+        with pytest.raises(ValueError, match=named):
+            moments(PROBLEM.target, v, a)
+    one = np.ones((1, 1))
+    with pytest.raises(ValueError, match="lam = 0"):
+        optimality_violation(np.ones(1), one, np.ones(1), 0)
+    with pytest.raises(ValueError, match="theta = "):
+        optimality_violation(-np.ones(1), one, -np.ones(1), 0.2, nonnegative=True)
+    with pytest.raises(ValueError, match="problem of type PowerLaw: must be a DiagonalModel"):
+        solve_lasso(PROBLEM.target)
 
 
 def test_rejects_what_rounding_hides():

@@ -128,12 +128,18 @@ def test_rejects_bad_input(monkeypatch):
         ({"d": 1}, "d = 1"),
         ({"seeds": []}, "seeds = "),
         ({"seeds": [1, 1]}, "seeds = "),
+        ({"seeds": 3}, "seeds = 3"),
         ({"start": np.zeros((1, 8, 7))}, "start = "),
+        ({"start": np.full((1, 8, 8), np.nan)}, "start = "),
     ):
         with pytest.raises(ValueError, match=name):
             fit_logits(PROBLEM, **{"d": 8, "seeds": [0], **options})
+    with pytest.raises(ValueError, match="problem = .*must be a SingleHead"):
+        fit_logits(HALF, d=8, seeds=[0])
+    with pytest.raises(ValueError, match="problem = .*labels are > 0"):
+        fit_logits(replace(PROBLEM, Delta=1e8), d=8, seeds=[0])
     monkeypatch.setattr(logit_fit, "_MAX_ITER", 2)
-    with pytest.raises(ConvergenceError, match="after 2 iterations") as stopped:
+    with pytest.raises(ConvergenceError, match=r"after \[2\] iterations") as stopped:
         fit_logits(PROBLEM, d=8, seeds=[0])
     assert stopped.value.partial.residual > 0
 

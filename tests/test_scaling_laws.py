@@ -185,6 +185,15 @@ def test_rejects_bad_input():
         Binned(law=MarchenkoPastur(kappa0=0.5), delta=1.0)
     with pytest.raises(ValueError, match="delta ="):
         Binned(law=PowerLaw(gamma=1.0, d=50), delta=0.0)
+    with pytest.raises(ValueError, match="delta = 0.0"):
+        shortened(PowerLaw(gamma=1.0, d=500), 0.0)
+    with pytest.raises(ValueError, match="target = MarchenkoPastur"):
+        learning_curve(replace(problem, target=MarchenkoPastur(kappa0=0.5)), [0.1])
+    with pytest.raises(ValueError, match="curve of type list: must be a Curve"):
+        fit_exponent([1.0, 0.5])
+    for call in (regime, scales, lambda problem: learning_curve(problem, [0.1])):
+        with pytest.raises(ValueError, match="problem of type PowerLaw: must be a SingleHead"):
+            call(problem.target)
 
 
 def test_closed_form_window_exponent():

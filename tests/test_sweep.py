@@ -16,6 +16,7 @@ import pytest
 from attn_lib import sweep
 from attn_lib.problems import MarchenkoPastur, PositionalSemantic, PowerLaw, SingleHead
 from attn_lib.sweep.code import made_by, sources
+from attn_lib.sweep.command import axis
 from attn_lib.sweep.store import Store
 
 HERE = Path(__file__).parent
@@ -256,6 +257,38 @@ def test_rejects_bad_input(tmp_path, change, message):
 def test_rejects_a_bad_grid(axes, message):
     with pytest.raises(ValueError, match=message):
         sweep.grid(PositionalSemantic, omega=[0.3], **axes)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("linspace:1:2:-3", "'linspace:1:2:-3': must be like"),
+        ("geomspace:0:1:3", "'geomspace:0:1:3': must be like"),
+        ("range:1:3:0", "'range:1:3:0': must be like"),
+        ("MarchenkoPastur:kappa0", "'MarchenkoPastur:kappa0': must be like"),
+        ("MarchenkoPastur:kappa0=1=2", "'MarchenkoPastur:kappa0=1=2': must be like"),
+        ("MarchenkoPastur:kappa0=-1", "kappa0 = -1: must be a finite number > 0"),
+    ],
+)
+def test_rejects_a_bad_axis(text, message):
+    with pytest.raises(ValueError, match=message):
+        axis(text)
+
+
+@pytest.mark.parametrize(
+    ("argument", "message"),
+    [
+        ("problem=3", "'problem': must not be the NAME"),
+        ("batch=3", "'batch': must not be the NAME"),
+        ("=3", "'': must not be the NAME"),
+        ("--workers=-2", "workers = -2: must be an integer >= 1"),
+    ],
+)
+def test_rejects_a_bad_command_line(tmp_path, argument, message):
+    process = command(PRODUCT, tmp_path / "cells", "alpha=1", argument, "--dry-run")
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 2 and message in errors and "Traceback" not in errors
+    assert not (tmp_path / "cells").exists()
 
 
 def test_rejects_a_folder_of_another_measurement(tmp_path):

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from attn_lib.fixed_point import ConvergenceError
 from attn_lib.problems import SingleHead
 from attn_lib.simulation._checks import check_memory, check_seeds, is_integer, is_real, require
 from attn_lib.simulation.lbfgs import minimise
@@ -159,8 +160,9 @@ def cross_validation(problem, *, d, seeds, lams, direct=False, folds=5, toleranc
     ------
     ValueError
         Naming the argument, its value and what is allowed.
-    RuntimeError
-        A minimum is not reached.
+    ConvergenceError
+        A minimum is not reached; ``partial`` is the last point of the training, a Minimum of
+        :mod:`attn_lib.simulation.lbfgs`.
 
     Examples
     --------
@@ -203,7 +205,9 @@ def _path(problem, d, p, seed, lams, direct, x, Y, x_test, Y_test, tolerance, ma
         unit = risk.lam * (d if direct else p * d) ** 0.5
         minimum = minimise(risk, Q, tolerance=tolerance * unit, max_iter=max_iter)
         if not minimum.converged.all():
-            raise RuntimeError(f"{problem} at lam = {lam}, seed {seed}: not converged after {max_iter} iterations")
+            n_iter = minimum.n_iter.item()
+            message = f"{problem} at lam = {lam}, seed {seed}: not converged after {n_iter} iterations"
+            raise ConvergenceError(message, minimum)
         Q = minimum.Q
         errors.append(test_loss.errors(fresh.measure(risk.matrix(Q))).sum().item())
     return np.array(errors)
@@ -245,6 +249,7 @@ def _start(d, seed, start, scale):
 
 def _checked_size(problem, d, n_test):
     """d and n."""
+    require(isinstance(problem, SingleHead), "problem", problem, "a SingleHead")
     require(is_integer(d) and d >= 2, "d", d, "an integer >= 2")
     d, n = int(d), round(problem.alpha * int(d) ** 2)
     require(n >= 1, "alpha", problem.alpha, f"large enough for round(alpha d^2) >= 1 at d = {d}")

@@ -75,7 +75,7 @@ def train_lasso(problem, *, seeds, tolerance=1e-4, max_iter=20_000):
     tolerance : float
         On the violation of the conditions of optimality, in (0, 1).
     max_iter : int
-        Sweeps of the coordinate descent, >= 1.
+        Sweeps of the coordinate descent, in [1, 2^31).
 
     Returns
     -------
@@ -111,7 +111,7 @@ def train_lasso(problem, *, seeds, tolerance=1e-4, max_iter=20_000):
     n = round(problem.alpha * d)
     require(n >= 1, "alpha", problem.alpha, f"large enough for round(alpha d) >= 1 at d = {d}")
     require(is_real(tolerance) and 0 < tolerance < 1, "tolerance", tolerance, "a number in (0, 1)")
-    require(is_integer(max_iter) and max_iter >= 1, "max_iter", max_iter, "an integer >= 1")
+    require(is_integer(max_iter) and 1 <= max_iter < 2**31, "max_iter", max_iter, "an integer in [1, 2**31)")
     check_seeds(seeds)
     rows = []
     for seed in seeds:
@@ -183,6 +183,8 @@ def optimality_violation(theta, X, y, lam, nonnegative=False):
     >>> float(optimality_violation(np.array([0.9]), one, np.ones(1), 0.2))
     0.0
     """
+    require(is_real(lam) and lam > 0, "lam", lam, "a finite number > 0")
+    require(not nonnegative or (theta >= 0).all(), "theta", theta, "numbers >= 0 where nonnegative")
     c = 2 * X.T @ (y - X @ theta) / lam
     elsewhere = np.maximum((c if nonnegative else np.abs(c)) - 1, 0)
     return float(np.where(theta != 0, np.abs(c - np.sign(theta)), elsewhere).max().round(12))

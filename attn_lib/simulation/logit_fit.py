@@ -12,13 +12,15 @@ with the rows of ln Y shifted so that it is symmetric. For widths p >= d this is
 flattens it: what is left at the minimum shows the border at once, while the loss of attention rises from 0 very gently.
 """
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
 import torch
 
 from attn_lib.fixed_point import ConvergenceError
-from attn_lib.simulation._checks import check_seeds, is_integer, require
+from attn_lib.problems import SingleHead
+from attn_lib.simulation._checks import check_memory, check_seeds, is_integer, require
 from attn_lib.simulation.lbfgs import minimise
 from attn_lib.simulation.sensing import TokenMeasurement, pairs
 from attn_lib.simulation.single_head_risk import FactorisedRisk
@@ -105,7 +107,8 @@ def fit_logits(problem, *, d, seeds, start=None):
     ValueError
         Naming the argument, its value and what is allowed.
     ConvergenceError
-        Gradient still too large after 4000 iterations.
+        Gradient still too large after 4000 iterations, or at a point from which none leads down; ``partial`` is the
+        LogitFit there.
 
     Accuracy
     --------
@@ -125,18 +128,25 @@ def fit_logits(problem, *, d, seeds, start=None):
     >>> bool((residual(0.1) < 0.01).all()), bool((residual(0.4) > 0.1).all())
     (True, True)
     """
-    seeds = list(seeds)
+    require(isinstance(problem, SingleHead), "problem", problem, "a SingleHead")
+    seeds = list(seeds) if isinstance(seeds, Iterable) else seeds
     check_seeds(seeds)
     require(is_integer(d) and d >= 2, "d", d, "an integer >= 2")
     n, p = round(problem.alpha * d**2), round(problem.kappa * d)
     require(n >= 1, "alpha", problem.alpha, f"large enough for round(alpha d^2) >= 1 at d = {d}")
     require(p >= 1, "kappa", problem.kappa, f"large enough for round(kappa d) >= 1 at d = {d}")
+    check_memory(n * len(seeds), 0, problem.n_tokens, d)
     if start is None:
         start = np.stack([draw_start(d, p, seed, 0) for seed in seeds])
+    start = np.asarray(start, dtype=float)
+    require(np.isfinite(start).all(), "start", start, "finite numbers")
     require(start.shape == (len(seeds), d, p), "start", start.shape, f"of shape {(len(seeds), d, p)}")
     S0 = np.stack([draw_matrix(problem, d, seed) for seed in seeds])
     data = [labelled_tokens(problem, target, n=n, seed=seed) for target, seed in zip(S0, seeds, strict=True)]
     x, Y = (torch.stack(columns) for columns in zip(*data, strict=True))
+    require(
+        bool((Y > 0).all()), "problem", problem, "one whose labels are > 0 in double precision: less Delta or beta0"
+    )
     risk = FactorisedRisk(TokenMeasurement(x), LogitLoss(Y, problem.beta), problem.lam, d=d, p=p)
     tolerance = _TOLERANCE * 2 * max(problem.lam, _LEAST_LAM) * (p * d) ** 0.5
     minimum = minimise(risk, torch.as_tensor(start).flatten(1), tolerance=tolerance, max_iter=_MAX_ITER)
@@ -145,5 +155,5 @@ def fit_logits(problem, *, d, seeds, start=None):
     fit = LogitFit(residual.numpy(), error.numpy(), minimum.Q.unflatten(1, (d, p)).numpy())
     if not minimum.converged.all():
         norms = minimum.gradient_norm.tolist()
-        raise ConvergenceError(f"gradient norms {norms} after {_MAX_ITER} iterations", partial=fit)
+        raise ConvergenceError(f"gradient norms {norms} after {minimum.n_iter.tolist()} iterations", partial=fit)
     return fit

@@ -144,6 +144,7 @@ def shortened(law, delta):
     """
     if not hasattr(law, "atoms") or len(law.atoms[0]) <= _SHORT:
         return law
+    check_number("delta", delta, "a finite number > 0", lambda v: v > 0)
     return _binned(law, int(np.floor(2 * np.log2(delta))))
 
 

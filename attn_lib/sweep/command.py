@@ -6,6 +6,7 @@ import numpy as np
 from joblib import cpu_count
 
 from attn_lib import problems
+from attn_lib._checks import check_integer
 from attn_lib.sweep.cells import grid, key
 from attn_lib.sweep.engine import run
 from attn_lib.sweep.planning import OUTDATED, plan
@@ -24,6 +25,7 @@ examples:
       alpha=0.1,0.5,2 lam=0.01 Delta=0.5 kappa=1 target=MarchenkoPastur:kappa0=0.5 d=100,200 seeds=range:0:8
 """
 
+RESERVED = {"", "problem", "batch", "device"}
 SPACINGS = {"linspace": np.linspace, "geomspace": np.geomspace}
 
 
@@ -98,11 +100,13 @@ def axis(text):
             try:
                 low, high, *n = map(_value, arguments)
                 spaced = range(low, high, *n) if name == "range" else SPACINGS[name](low, high, *n)
-            except TypeError as error:
+            except (TypeError, ValueError) as error:
                 raise ValueError(f"{item!r}: must be like linspace:0:1:11, geomspace:0.1:10:5 or range:0:8") from error
             values += spaced if name == "range" else [float(f"{v:.12g}") for v in spaced]
         elif isinstance(getattr(problems, name, None), type):
             try:
+                if any(argument.count("=") != 1 for argument in arguments):
+                    raise TypeError("must be NAME=VALUE")
                 fields = {key: _value(value) for key, value in (argument.split("=") for argument in arguments)}
                 values.append(getattr(problems, name)(**fields))
             except TypeError as error:
@@ -126,6 +130,10 @@ def _sweep(arguments):
     axes = dict(text.partition("=")[::2] for text in a.axes)
     if len(axes) < len(a.axes):
         raise ValueError("NAME=VALUES: must be given once for each name")
+    for name in RESERVED & axes.keys():
+        raise ValueError(f"{name!r}: must not be the NAME of NAME=VALUES (problem, batch and device are set elsewhere)")
+    if a.workers is not None:
+        check_integer("workers", a.workers, 1)
     problem = getattr(problems, a.problem, None)
     cells = grid(problem or a.problem, batch=a.batch, **{name: axis(text) for name, text in axes.items()})
     short = a.measurement.count(".") == 1 and a.measurement.startswith(("solved.", "trained."))

@@ -20,9 +20,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from attn_lib._checks import check_integer, check_number
+from attn_lib._checks import check_integer, check_number, check_type, nested_floats
 from attn_lib.fixed_point import ConvergenceError
-from attn_lib.problems import FiniteRank
+from attn_lib.problems import FiniteRank, SingleHead
 from attn_lib.spectra.free_convolution import FreeConvolution
 from attn_lib.theory.learned_modes import least_recovered
 from attn_lib.theory.single_head import Solution, solve
@@ -143,6 +143,7 @@ def recovery_sizes(problem, *, n_modes=None, power=0.5, accuracy=1e-3):
     >>> [round(100 * r.alpha, 1) for r in recovery_sizes(problem)]
     [0.4, 20.9]
     """
+    check_type("problem", problem, SingleHead)
     eigenvalues = _eigenvalues(problem, n_modes)
     check_number("power", power, "a number in [0, 1)", lambda v: 0 <= v < 1)
     start = None
@@ -180,11 +181,21 @@ def learning_path(problem, alphas, *, power=0.5, accuracy=1e-3):
 
     Raises
     ------
-    ValueError, ConvergenceError
+    ValueError
+        Naming the argument, its value and the allowed range.
+    ConvergenceError
         As :func:`attn_lib.theory.single_head.solve`.
     """
+    check_type("problem", problem, SingleHead)
+    check_number("power", power, "a finite number", lambda v: True)
+    alphas = nested_floats(
+        "alphas",
+        alphas,
+        "a sequence of numbers > 0, ascending, at least one",
+        lambda a: a.ndim == 1 and a.size and (a > 0).all() and (np.diff(a) > 0).all(),
+    )
     solutions, start = [], None
-    for alpha in np.asarray(alphas, dtype=float)[::-1]:
+    for alpha in alphas[::-1]:
         solutions.append(solve(_at(problem, alpha, power), accuracy=accuracy, start=start))
         start = solutions[-1].hats
     return solutions[::-1]

@@ -30,7 +30,7 @@ __all__ = ["TOLERANCE", "Decomposition", "Weights", "decompose", "slope", "weigh
 
 TOLERANCE = 0.05  # relative, within which the parts are said to sum to the excess
 
-_STEP = 2e-3  # of s and of R_2/Q_0, for differences of fourth order
+_STEP = 2e-3  # of s beta/beta0 and of R_2/Q_0 (beta/beta0)^2, for differences of fourth order
 
 
 class Weights(NamedTuple):
@@ -233,7 +233,8 @@ def weights(problem):
 
     # noise in the labels can only shrink the best multiple
     s = float(minimize_scalar(error, bounds=(0, 1.5 * beta_ratio), method="bounded", options={"xatol": 1e-10}).x)
-    curvature = np.dot([-1, 16, -30, 16, -1], [error(s + k * _STEP) for k in (-2, -1, 0, 1, 2)]) / (12 * _STEP**2)
+    step = _STEP * beta_ratio
+    curvature = np.dot([-1, 16, -30, 16, -1], [error(s + k * step) for k in (-2, -1, 0, 1, 2)]) / (12 * step**2)
     c1 = slope(problem, s)
     return Weights(s_star=s, irreducible=error(s), c1=c1, c2=float(curvature) / (2 * Q0) - c1)
 
@@ -258,6 +259,6 @@ def slope(problem, s):
         s is not a finite number.
     """
     check_number("s", s, "a finite number", lambda v: True)
-    Q0 = problem.target.second_moment
-    errors = [test_error(problem, s * Q0, (s**2 + k * _STEP) * Q0) for k in range(5)]  # R_2 cannot be negative
-    return float(np.dot([-25, 48, -36, 16, -3], errors)) / (12 * _STEP * Q0)
+    Q0, step = problem.target.second_moment, _STEP * (problem.beta0 / problem.beta) ** 2
+    errors = [test_error(problem, s * Q0, (s**2 + k * step) * Q0) for k in range(5)]  # R_2 cannot be negative
+    return float(np.dot([-25, 48, -36, 16, -3], errors)) / (12 * step * Q0)

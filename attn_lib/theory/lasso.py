@@ -29,6 +29,7 @@ import numpy as np
 from scipy.optimize import brentq
 from scipy.special import ndtr
 
+from attn_lib._checks import check_number, check_type
 from attn_lib.fixed_point import ConvergenceError
 from attn_lib.problems import DiagonalModel
 
@@ -102,6 +103,8 @@ def solve_lasso(problem):
 
     Raises
     ------
+    ValueError
+        Another problem.
     ConvergenceError
         No finite error (at lam = 0 and alpha = 1), or a residual above 1e-8, by rounding; ``partial`` is the
         LassoSolution with this residual.
@@ -124,6 +127,7 @@ def solve_lasso(problem):
     >>> round(solution.excess, 4), round(solution.active, 4)
     (0.2958, 0.3114)
     """
+    check_type("problem", problem, DiagonalModel)
     alpha, lam, Delta = problem.alpha, problem.lam, problem.Delta
     target, nonnegative = problem.target, problem.nonnegative
     # with the noise that there is when no entry survives, and a threshold that none survives
@@ -214,6 +218,8 @@ def moments(target, v, a, nonnegative=False):
     >>> float(x.kept), float(x.active), float(x.q)
     (1.0, 1.0, 4.0)
     """
+    check_number("v", v, "a finite number > 0", lambda v: v > 0)
+    check_number("a", a, "a finite number >= 0", lambda a: a >= 0)
     theta, weights = target.atoms
     delta = v**0.5
     a = min(a, 40 + target.upper / delta)  # no entry survives this, in double precision

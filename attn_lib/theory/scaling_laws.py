@@ -16,7 +16,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from attn_lib._checks import nested_floats
+from attn_lib._checks import check_type
+from attn_lib.problems import SingleHead
 from attn_lib.theory.emergence import learning_path
 from attn_lib.theory.error_decomposition import weights
 from attn_lib.theory.scaling_regimes import RATES, regime
@@ -111,7 +112,7 @@ def learning_curve(problem, alphas, *, power=0.0, accuracy=1e-3):
     Raises
     ------
     ValueError
-        alphas or accuracy out of range.
+        Another problem or target; alphas, power or accuracy out of range.
     ConvergenceError
         A point without solution, see :func:`attn_lib.theory.single_head.solve`.
 
@@ -129,12 +130,9 @@ def learning_curve(problem, alphas, *, power=0.0, accuracy=1e-3):
     >>> round(fit.value, 2), round(fit.spread, 2), round(fit.predicted, 3)
     (-0.67, 0.01, -0.667)
     """
-    alphas = nested_floats(
-        "alphas",
-        alphas,
-        "a sequence of numbers > 0, ascending, at least one",
-        lambda a: a.ndim == 1 and a.size and (a > 0).all() and (np.diff(a) > 0).all(),
-    )
+    check_type("problem", problem, SingleHead)
+    if not hasattr(problem.target, "atoms"):
+        raise ValueError(f"target = {problem.target!r}: must be a PowerLaw or a FiniteRank")
     found = learning_path(problem, alphas, power=power, accuracy=accuracy)
     best = weights(problem)
     return Curve(solutions=tuple(found), irreducible=best.irreducible, s_star=best.s_star)
@@ -173,6 +171,7 @@ def fit_exponent(curve):
     ...
     ValueError: curve in different regimes (plateau, partial shrinkage, variance): an exponent belongs to one of them
     """
+    check_type("curve", curve, Curve)
     if len(curve.solutions) < _FEWEST:
         raise ValueError(f"curve of {len(curve.solutions)} points: must have at least {_FEWEST}")
     names = list(dict.fromkeys(r.name for r in curve.regimes))

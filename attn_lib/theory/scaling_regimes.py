@@ -14,6 +14,8 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import NamedTuple
 
+from attn_lib._checks import check_type
+from attn_lib.problems import SingleHead
 from attn_lib.spectra.laws import PowerLaw
 from attn_lib.theory.attention_channel import conjugates
 from attn_lib.theory.error_decomposition import weights
@@ -71,12 +73,12 @@ def scales(problem, *, learned=True):
 
     Examples
     --------
-    >>> from attn_lib.problems import SingleHead
     >>> target = PowerLaw(gamma=1.0, d=200)
     >>> found = scales(SingleHead(alpha=100.0, lam=1.0, Delta=0.5, kappa=1.0, target=target))
     >>> round(found.delta, 3), round(found.epsilon, 3)
     (0.033, 0.016)
     """
+    check_type("problem", problem, SingleHead)
     m_hat, q_hat, _ = _per_sample(replace(problem, alpha=1.0, lam=1.0, kappa=1.0), learned)
     alpha = problem.alpha
     return Scales(float((q_hat / alpha) ** 0.5 / m_hat), float(2 * problem.nuclear_penalty / (alpha * m_hat)))
@@ -134,11 +136,11 @@ def regime(problem):
 
     Examples
     --------
-    >>> from attn_lib.problems import SingleHead
     >>> target = PowerLaw(gamma=1.5, d=1000)
     >>> regime(SingleHead(alpha=0.1, lam=0.13, Delta=0.5, kappa=1.0, target=target))[:2]
     ('sequential recovery', -0.6666666666666667)
     """
+    check_type("problem", problem, SingleHead)
     target = problem.target
     if not isinstance(target, PowerLaw):
         raise ValueError(f"target = {target!r}: must be a PowerLaw")

@@ -11,8 +11,9 @@ import numpy as np
 from scipy.integrate import quad
 from scipy.optimize import minimize_scalar
 
-from attn_lib._checks import check_number, nested_floats
+from attn_lib._checks import check_number, check_type, nested_floats
 from attn_lib.fixed_point import ConvergenceError
+from attn_lib.problems import SingleHead
 from attn_lib.theory.error_decomposition import weights
 from attn_lib.theory.single_head import channel_of, solve, solve_direct
 
@@ -47,7 +48,7 @@ def optimal_lam(problem, *, direct=False, within=(1e-3, 10.0), accuracy=None):
     Raises
     ------
     ValueError
-        within, accuracy, or a width below the rank at one of the lambdas tried.
+        problem, direct, within, accuracy, or a width below the rank at one of the lambdas tried.
     ConvergenceError
         The least error lies at an end of the range, which is named (without label noise and with enough samples it lies
         at lambda -> 0, and where so few samples are seen that the largest lambda is best, at the upper end), or a
@@ -72,9 +73,12 @@ def optimal_lam(problem, *, direct=False, within=(1e-3, 10.0), accuracy=None):
     0.06 0.097
     0.02 0.108
     """
-    pair = nested_floats("within", within, "two finite numbers, rising and > 0", lambda v: v.shape == (2,))
-    low, high = pair
-    check_number("within", high if 0 < low < high else None, "two finite numbers, rising and > 0", lambda v: True)
+    check_type("problem", problem, SingleHead)
+    if not isinstance(direct, bool):
+        raise ValueError(f"direct = {direct!r}: must be True or False")
+    low, high = nested_floats(
+        "within", within, "two finite numbers, rising and > 0", lambda v: v.shape == (2,) and 0 < v[0] < v[1]
+    )
     solver, rule = (solve_direct if direct else solve), channel_of(problem).accuracy if accuracy is None else accuracy
     solved = []  # by falling lam during the first stage
 
@@ -85,7 +89,7 @@ def optimal_lam(problem, *, direct=False, within=(1e-3, 10.0), accuracy=None):
             raise ConvergenceError(str(failure), _best(solved)) from failure
         return solved[-1].test_error
 
-    steps = int(np.ceil(np.log(high / low) / np.log(_FACTOR)))
+    steps = int(np.ceil((np.log(high) - np.log(low)) / np.log(_FACTOR)))
     logs, errors = np.linspace(np.log(high), np.log(low), steps + 1), []
     for log_lam in logs:
         errors.append(error(log_lam, solved[-1].hats if solved else None))
@@ -149,6 +153,7 @@ def many_samples_ratio(problem):
     >>> round(many_samples_ratio(problem), 3)
     0.404
     """
+    check_type("problem", problem, SingleHead)
     check_number("Delta", problem.Delta, "a finite number > 0", lambda v: v > 0)
     target, found = problem.target, weights(problem)
     rest, ratio = 1 - target.rank, found.c2 / found.c1
