@@ -69,7 +69,9 @@ def scales(problem, *, learned=True):
 
     Accuracy
     --------
-    That of the coarsest rule of the channel, 1e-3. It is the limit of many samples (learned) and that of few.
+    That of the coarsest rule of the channel: 1e-3 for Delta up to 2 and tr S0^2 near 1; 4 % at gamma = 0.51 and
+    d = 200, 10 % there at d = 10^5; 15 % at Delta = 100 and a factor of 3 at Delta = 1000. It is
+    the limit of many samples (learned) and that of few.
 
     Examples
     --------
