@@ -221,7 +221,7 @@ class TwoTokenChannel:
 
         Accuracy
         --------
-        1e-7.
+        1e-7 for beta0^2 Q' and beta^2 q up to 36; 5e-5 at 100, 1e-2 at 900.
         """
         x, weight = gaussian_ball(0.1, 7.0, [True, False])
         u0 = (3 * self.Q_prime) ** 0.5 * x[0]
