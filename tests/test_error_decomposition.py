@@ -5,7 +5,9 @@ from functools import cache
 
 import numpy as np
 import pytest
+from scipy.integrate import quad
 from scipy.special import expit
+from scipy.stats import norm
 
 from attn_lib.comparison import estimate
 from attn_lib.problems import FiniteRank, MarchenkoPastur, PowerLaw, SingleHead
@@ -195,6 +197,27 @@ def test_theory_matches_simulation(d, seeds):
     for name, samples in zip(("over", "under", "approx"), np.transpose(found), strict=True):
         value = estimate(samples)
         assert abs(value.value - getattr(parts, name)) <= 4 * value.error + 4 / d * parts.distance, name
+
+
+@pytest.mark.parametrize("eigenvalue", [30.0, 300.0, 600.0])
+def test_agrees_with_adaptive_quadrature_for_wide_fields(eigenvalue):
+    """S = S0, noisy labels: an average over the noise of integrals in u, which differ from zero near u = 0 only."""
+    problem = replace(DEFAULT, target=FiniteRank(eigenvalues=[eigenvalue], d=100))
+    Q0 = problem.target.second_moment
+    nodes, mass = np.polynomial.hermite_e.hermegauss(40)
+
+    def error(shift):
+        density = norm(scale=(3 * Q0) ** 0.5).pdf
+        return quad(lambda u: density(u) * (expit(u + shift) - expit(u)) ** 2, -60, 60, limit=500, epsabs=1e-12)[0]
+
+    expected = 4 * sum(w * error(0.75**0.5 * x) for x, w in zip(nodes, mass, strict=True)) / mass.sum()
+    np.testing.assert_allclose(single_head.test_error(problem, Q0, Q0), expected, rtol=1e-6, atol=1e-9)  # its accuracy
+
+
+def test_rejects_fields_that_are_too_wide():
+    problem = replace(DEFAULT, target=FiniteRank(eigenvalues=[3000.0], d=100))
+    with pytest.raises(ValueError, match="fields of standard deviation 520"):
+        single_head.test_error(problem, 9e4, 9e4)
 
 
 def test_rejects_what_has_no_threshold():

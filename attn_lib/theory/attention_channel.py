@@ -34,6 +34,7 @@ change from the coarser one before it) and the methods ``averages(overlaps, foll
 ``refined()`` and ``test_error(m, q)`` of :class:`TwoTokenChannel`.
 """
 
+from math import ceil, log2
 from typing import NamedTuple
 
 import numpy as np
@@ -47,6 +48,7 @@ from attn_lib.theory.spectral_prior import Hats
 __all__ = ["Averages", "TwoTokenChannel", "conjugates", "form_of", "rotated", "stein"]
 
 _BLOCK = 16384  # nodes at a time, so that they stay in the cache
+_WIDEST = 300.0  # standard deviation of a field, in units of 1/beta
 
 
 class Averages(NamedTuple):
@@ -219,11 +221,20 @@ class TwoTokenChannel:
         -------
         float
 
+        Raises
+        ------
+        ValueError
+            Fields beta0 u0 or beta u of a standard deviation above 300: the sigmoid is a step to this rule.
+
         Accuracy
         --------
-        1e-7 for beta0^2 Q' and beta^2 q up to 36; 5e-5 at 100, 1e-2 at 900.
+        1e-7: nodes are at most one apart in beta0 u0 and beta u.
         """
-        x, weight = gaussian_ball(0.1, 7.0, [True, False])
+        deviation = (3 * max(self.problem.beta0**2 * self.Q_prime, self.problem.beta**2 * q)) ** 0.5
+        if not deviation <= _WIDEST:
+            raise ValueError(f"fields of standard deviation {deviation:.3g} (q = {q}): must be <= {_WIDEST:g}/beta")
+        halvings = max(0, ceil(log2(max(deviation, 1.0) / 10)))
+        x, weight = gaussian_ball(0.1 / 2**halvings, 7.0, [True, False])
         u0 = (3 * self.Q_prime) ** 0.5 * x[0]
         u = m / self.Q_prime * u0 + (3 * max(q - m**2 / self.Q_prime, 0.0)) ** 0.5 * x[1]
         return float(4 * (expit(self.problem.beta0 * u0) - expit(self.problem.beta * u)) ** 2 @ weight)
