@@ -3,6 +3,8 @@
 import pytest
 import torch
 
+from attn_lib.problems import MarchenkoPastur, SingleHead
+from attn_lib.simulation.erm import train_single_head
 from attn_lib.simulation.lbfgs import _line_search, minimise
 
 ROUNDING = {"rtol": 1e-10, "atol": 1e-12}  # double precision; entries are of order 1
@@ -148,3 +150,10 @@ def test_identity_failure_is_reported():
     assert not unreachable.converged.any()
     assert (unreachable.n_iter < 1000).all()  # stops at the rounding floor
     assert (unreachable.gradient_norm < 1e-10).all()
+
+
+def test_identity_minimum_with_many_samples():
+    """At alpha = 1000 the curvature is large and the first step a tiny fraction of one."""
+    target = MarchenkoPastur(kappa0=0.5)
+    problem = SingleHead(alpha=1e3, lam=0.01, Delta=0.5, kappa=1.0, target=target)
+    assert train_single_head(problem, d=4, seeds=range(2), device="cpu", n_test=100).converged.all()

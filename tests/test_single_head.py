@@ -8,7 +8,7 @@ from scipy.optimize import minimize
 from scipy.special import expit
 
 from attn_lib.fixed_point import ConvergenceError
-from attn_lib.problems import FiniteRank, MarchenkoPastur, PowerLaw, SingleHead
+from attn_lib.problems import FiniteRank, MarchenkoPastur, PositionalSemantic, PowerLaw, SingleHead
 from attn_lib.theory import single_head as sh
 from attn_lib.theory import single_head_iteration
 from attn_lib.theory.attention_channel import TwoTokenChannel, conjugates, stein
@@ -442,6 +442,11 @@ def test_rejects_start(start):
 def test_rejects_impossible_overlaps(m, q, name):
     with pytest.raises(ValueError, match=f"{name} = "):
         sh.test_error(head(), m, q)
+
+
+def test_rejects_other_problems():
+    with pytest.raises(ValueError, match="problem of type PositionalSemantic: must be a SingleHead"):
+        sh.solve(PositionalSemantic(alpha=1.0, omega=0.3))
 
 
 def test_rejects_an_accuracy_out_of_reach():

@@ -147,7 +147,7 @@ def _inverse_hessian(history, gradient):
     return direction
 
 
-def _line_search(risk, Q, D, h, steps, loss, loss_gradient, *, c1=1e-4, c2=0.5, max_trials=40):
+def _line_search(risk, Q, D, h, steps, loss, loss_gradient, *, c1=1e-4, c2=0.5, max_trials=100):
     """Step t > 0 with the strong Wolfe conditions, by bracketing; no products with the data.
 
     The bracket (low, high) keeps two facts: at low the decrease is sufficient and the slope negative; at high

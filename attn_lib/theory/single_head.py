@@ -22,7 +22,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy.optimize import brentq
 
-from attn_lib._checks import check_number
+from attn_lib._checks import check_number, check_type
+from attn_lib.problems import SingleHead
 from attn_lib.theory.attention_channel import TwoTokenChannel
 from attn_lib.theory.many_tokens import ManyTokenChannel
 from attn_lib.theory.single_head_iteration import reach, refine, starting_point
@@ -269,13 +270,13 @@ def channel_of(problem):
     -------
     TwoTokenChannel or ManyTokenChannel
     """
+    check_type("problem", problem, SingleHead)
     return TwoTokenChannel(problem) if problem.n_tokens == 2 else ManyTokenChannel(problem)
 
 
 def _solution(problem, prior, accuracy, start):
     channel = channel_of(problem)
-    if accuracy is None:
-        accuracy = channel.accuracy
+    accuracy = channel.accuracy if accuracy is None else accuracy
     check_number("accuracy", accuracy, "a number in [1e-7, 1e-1]", lambda v: 1e-7 <= v <= 1e-1)
     if start is not None and not (len(start) == 3 and np.isfinite(start).all() and min(start) > 0):
         raise ValueError(f"start = {start!r}: must be Hats, three finite numbers > 0")
