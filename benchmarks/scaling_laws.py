@@ -37,9 +37,7 @@ for gamma in (0.75, 1.0, 1.5):
                 errors.append(np.max(np.abs(np.divide(both[1][1], both[0][1]) - 1)))
             full, binned = times
             sizes = f"  gamma {gamma:<4g} d {d:<6d} delta {delta:<3g}: {len(values):5d}"
-            print(
-                f"  {sizes}  {building:6.1f} {full:8.1f} {binned:6.1f}  ratio {full / binned:5.0f} {max(errors):.0e}"
-            )
+            print(f"  {sizes}  {building:6.1f} {full:8.1f} {binned:6.1f}  ratio {full / binned:5.0f} {max(errors):.0e}")
 
 print("one solution at alpha = 0.1, lam = 0.4 sqrt(alpha), accuracy 1e-3: CPU seconds, full and binned")
 for gamma, d in ((1.0, 1000), (1.0, 4000), (0.75, 4000), (0.75, 30_000)):
