@@ -143,7 +143,7 @@ def test_agrees_with_dask(tmp_path):
     no_patience = dask.config.set({"distributed.scheduler.allowed-failures": 0})  # at the first death
     cells = grid(d=[10, 20], seeds=range(4), batch=2)
     local = sweep.run(PRODUCT, cells, tmp_path / "local", workers=2, progress=False).table
-    with no_patience, distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster:
+    with no_patience, distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0") as cluster:
         where = {"scheduler": cluster.scheduler_address}
         table = sweep.run(PRODUCT, cells, tmp_path / "dask", progress=False, **where).table
         check_deaths(tmp_path, **where)

@@ -264,13 +264,13 @@ def _on_dask(client, tasks, wait):
 
     dead = None
     for future in as_completed(client.map(_compute, tasks, wait=wait, pure=False, batch_size=1000), loop=client.loop):
-        error = future.exception() if future.status == "error" else None
-        if isinstance(error, KilledWorker):
+        try:
+            settled = future.result()
+        except KilledWorker as error:  # or of its next attempt, if a result died with its worker before it came here
             dead = error
             continue
-        try:
-            yield future.result()
         except CancelledError as error:
             raise RuntimeError("the scheduler is gone; what was finished is stored") from error
+        yield settled
     if dead:
         raise _DeadWorker from dead
