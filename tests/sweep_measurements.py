@@ -19,6 +19,11 @@ def product(problem, *, seeds=(), d=1, pause=0.0, log=None):
     return {"product": value + np.array(seeds) if seeds else value, "vector": np.zeros((max(1, len(seeds)), 3))}
 
 
+def without_problem(*, name, size=1):
+    """No problem: the options alone."""
+    return {"length": size * len(name), "device": "abacus"}
+
+
 def fragile(problem, *, broken=(), deadly=(), once=(), marker=None):
     """Raises at some alphas; at others its process dies, each time or, before there is a marker, once."""
     if problem.alpha in broken:

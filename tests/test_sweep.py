@@ -68,6 +68,18 @@ def test_identity_targets_become_columns(tmp_path):
     assert table["target.kappa0"].tolist() == [0.5, None] and table["target.d"].tolist() == [None, 10]
 
 
+def test_identity_a_measurement_without_a_problem(tmp_path):
+    cells = [sweep.Cell(options={"name": name, "size": 2}) for name in ("a", "abc")]
+    table = sweep.run("sweep_measurements.without_problem", cells, tmp_path, **QUIET).table
+    assert {name: table[name].tolist() for name in ("name", "size", "length", "device")} == {
+        "name": ["a", "abc"], "size": [2, 2], "length": [2, 6], "device": ["abacus"] * 2,
+    }  # fmt: skip
+    record = Store(tmp_path).record(Store(tmp_path).keys()[0])
+    assert record["problem"] is None and 0 <= record["cpu_seconds"] < 1
+    with pytest.raises(ValueError, match="missing a required argument: 'problem'"):
+        sweep.plan(PRODUCT, cells, tmp_path / "empty")
+
+
 def test_identity_only_what_is_missing_is_computed(tmp_path):
     log, folder = tmp_path / "log", tmp_path / "cells"
     sweep.run(PRODUCT, grid([1.0, 2.0], log=[str(log)]), folder, **QUIET)
@@ -97,7 +109,9 @@ def test_identity_a_killed_sweep_resumes(tmp_path, kill):
         process.communicate()
     np.testing.assert_array_equal(table["product"], table["alpha"] * table["d"])
     assert len(calls(log)) == 24 and sum(calls(log).values()) <= (26 if kill is os.killpg else 24)
-    assert len(list(folder.iterdir())) == 48
+    left = Counter(path.suffix for path in folder.iterdir())
+    assert left.pop(".partial", 0) <= 2  # what the two workers were writing
+    assert left == {".json": 24, ".npz": 24}
 
 
 def test_identity_two_sweeps_share_a_folder(tmp_path):
@@ -205,6 +219,7 @@ def test_identity_sources_of_a_measurement():
     assert {"attn_lib.theory.positional_semantic", "attn_lib.theory.attention_prox", "attn_lib.gaussian"} <= set(theory)
     assert not any(name.startswith("attn_lib.simulation") for name in theory) and "torch" not in libraries
     assert {"code", "python", "numpy", "torch"} <= set(made_by("attn_lib.sweep.trained.both_starts"))
+    assert "scikit-learn" in made_by("attn_lib.simulation.lasso.train_lasso")
 
 
 def test_identity_a_dry_run_computes_one_cell(tmp_path):
@@ -232,6 +247,10 @@ def test_identity_a_dry_run_computes_one_cell(tmp_path):
         ({"device": "cpu"}, "unexpected keyword argument 'device'"),
         ({"outdated": "yes"}, "outdated = 'yes': must be one of"),
         ({"workers": 0}, "workers = 0: must be an integer >= 1"),
+        (
+            {"measurement": "attn_lib.sweep.solved.single_head"},
+            "problem of type PositionalSemantic: must be a SingleHead",
+        ),
         ({"cells": grid(d=[float("nan")])}, "options = .*: must be finite numbers"),
     ],
 )

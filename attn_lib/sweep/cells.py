@@ -17,11 +17,12 @@ __all__ = ["Cell", "arguments", "grid", "key", "parameters"]
 class Cell(NamedTuple):
     """What is computed and stored as one: a problem of :mod:`attn_lib.problems` and how it is measured.
 
-    ``seeds`` (integers) are those of its runs, none where nothing is drawn; ``options`` are the other arguments of the
-    measurement, by name: numbers, strings, or tuples of them.
+    ``problem`` is None for a measurement that takes none. ``seeds`` (integers) are those of its runs, none where
+    nothing is drawn; ``options`` are the other arguments of the measurement, by name: numbers, strings, or tuples of
+    them.
     """
 
-    problem: object
+    problem: object = None
     seeds: tuple = ()
     options: dict = {}
 
@@ -93,7 +94,8 @@ def parameters(cell):
     Returns
     -------
     dict
-        "problem" (nested dicts, each with its class as "type"), "seeds" and "options"; JSON-able.
+        "problem" (nested dicts, each with its class as "type"; None where there is none), "seeds" and "options";
+        JSON-able.
 
     Raises
     ------
@@ -108,7 +110,7 @@ def parameters(cell):
 
 
 def arguments(cell, device=None):
-    """Keyword arguments with which a cell calls the measurement, after its problem.
+    """With which a cell calls the measurement.
 
     Parameters
     ----------
@@ -117,10 +119,13 @@ def arguments(cell, device=None):
 
     Returns
     -------
-    dict
+    positional : tuple
+        The problem, if there is one.
+    named : dict
     """
     given = {**cell.options, "seeds": cell.seeds, "device": device}
-    return {name: value for name, value in given.items() if name in cell.options or value not in ((), None)}
+    named = {name: value for name, value in given.items() if name in cell.options or value not in ((), None)}
+    return () if cell.problem is None else (cell.problem,), named
 
 
 def key(cell):

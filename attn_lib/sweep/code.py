@@ -11,7 +11,12 @@ from pathlib import Path
 
 __all__ = ["LIBRARIES", "load", "made_by", "sources"]
 
-LIBRARIES = ("numpy", "scipy", "torch")
+LIBRARIES = {
+    "numpy": "numpy",
+    "scipy": "scipy",
+    "torch": "torch",
+    "sklearn": "scikit-learn",
+}  # as imported, as installed
 
 
 def load(measurement):
@@ -62,7 +67,7 @@ def made_by(measurement):
     digest = sha256()
     for name, path in sorted(files.items()):
         digest.update(f"{name} {_digest(path)}\n".encode())
-    libraries = {name: version(name).partition("+")[0] for name in LIBRARIES if name in imported}
+    libraries = {name: version(name).partition("+")[0] for module, name in LIBRARIES.items() if module in imported}
     return {"code": digest.hexdigest()[:16], "python": platform.python_version(), **libraries}
 
 

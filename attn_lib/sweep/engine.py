@@ -79,9 +79,10 @@ def run(
     Parameters
     ----------
     measurement : str
-        Of the form module.function, importable by every worker: a function of a problem, of the seeds of a cell (if it
-        has any) and its options, by keyword, that returns a dict of numbers and arrays. With seeds, each value has one
-        entry a seed. If it takes a "device", it returns the one that it used as "device".
+        Of the form module.function, importable by every worker: a function of the problem of a cell (if it has one)
+        and, by keyword, of its seeds (if it has any) and options, that returns a dict of numbers and arrays. With
+        seeds, each value has one entry a seed. If it takes a "device", it returns the one that it used as "device".
+        Where the parameter for the problem is annotated with a class, other problems are refused.
     cells : iterable of Cell
     folder : str or Path
         Shared by all workers.
@@ -178,16 +179,21 @@ def _compute(task, wait):
         here = made_by(task.measurement)
         if here != task.made_by:
             raise RuntimeError(f"{socket.gethostname()}: must run the code {task.made_by}, but has {here}")
-        function, begin = load(task.measurement), time.perf_counter()
+        function, (positional, named) = load(task.measurement), arguments(task.cell, task.device)
+        begin = _clocks()
         try:
-            values = function(task.cell.problem, **arguments(task.cell, task.device))
-            values = _arrays(values, task.cell)
+            values = _arrays(function(*positional, **named), task.cell)
         except Exception as error:
             text = "".join(traceback.format_exception(error))
-            _store(task, time.perf_counter() - begin, error=f"{type(error).__name__}: {error}", traceback=text)
+            _store(task, _clocks() - begin, error=f"{type(error).__name__}: {error}", traceback=text)
         else:
-            _store(task, time.perf_counter() - begin, values)
+            _store(task, _clocks() - begin, values)
         return True
+
+
+def _clocks():
+    """Seconds on the wall, and of this process on all its processors."""
+    return np.array([time.perf_counter(), time.process_time()])
 
 
 def _is_left(task):
@@ -197,7 +203,7 @@ def _is_left(task):
 
 
 def _store_death(task):
-    _store(task, 0.0, error="the process that computed this cell died, and did so again: out of memory?")
+    _store(task, (0.0, 0.0), error="the process that computed this cell died, and did so again: out of memory?")
 
 
 def _store(task, seconds, values=None, **error):
@@ -208,7 +214,8 @@ def _store(task, seconds, values=None, **error):
         "error": None,
         **error,
         "device": device,
-        "seconds": round(seconds, 4),
+        "seconds": round(float(seconds[0]), 4),
+        "cpu_seconds": round(float(seconds[1]), 4),
         "finished": datetime.now(UTC).isoformat(timespec="seconds"),
         "host": socket.gethostname(),
         "made_by": task.made_by,
@@ -222,7 +229,7 @@ def _arrays(values, cell):
     if not isinstance(values, dict) or not values:
         raise TypeError(f"a measurement must return a dict of numbers and arrays, not {values!r}")
     arrays = {name: np.asarray(value) for name, value in values.items()}
-    taken = {*parameters(cell)["problem"], *cell.options, "seed", "seconds", "code"}
+    taken = {*(parameters(cell)["problem"] or ()), *cell.options, "seed", "seconds", "code"}
     for name, array in arrays.items():
         if array.dtype.kind not in "biufcUS":
             raise TypeError(f"{name} = {values[name]!r}: must be numbers or strings")

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from attn_lib._checks import check_type
 from attn_lib.sweep.cells import arguments, key
 from attn_lib.sweep.code import load, made_by
 from attn_lib.sweep.store import Store
@@ -83,8 +84,8 @@ def plan(measurement, cells, folder, *, device=None, outdated="refuse", retry=Fa
     Raises
     ------
     ValueError
-        Unknown measurement, arguments that it does not take, no or equal cells, a folder that holds another
-        measurement, or outdated cells where these are refused.
+        Unknown measurement, a problem or arguments that it does not take, no or equal cells, a folder that holds
+        another measurement, or outdated cells where these are refused.
     """
     if outdated not in OUTDATED:
         raise ValueError(f"outdated = {outdated!r}: must be one of {OUTDATED}")
@@ -122,8 +123,11 @@ def plan(measurement, cells, folder, *, device=None, outdated="refuse", retry=Fa
 
 
 def _check_arguments(function, cell, device):
-    signature = inspect.signature(function)
+    signature, (positional, named) = inspect.signature(function), arguments(cell, device)
     try:
-        signature.bind(cell.problem, **arguments(cell, device))
+        signature.bind(*positional, **named)
     except TypeError as error:
         raise ValueError(f"arguments of {function.__name__}{signature}: {error}") from error
+    kind = next(iter(signature.parameters.values())).annotation if positional else object
+    if isinstance(kind, type) and kind is not inspect.Parameter.empty:
+        check_type("problem", cell.problem, kind)

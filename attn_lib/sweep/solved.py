@@ -1,12 +1,13 @@
 """Measurements of the theory: state evolution of both parts."""
 
+from attn_lib.problems import PositionalSemantic, SingleHead
 from attn_lib.theory import positional_semantic
 from attn_lib.theory import single_head as full_rank
 
 __all__ = ["both_branches", "single_head"]
 
 
-def both_branches(problem, *, accuracy=1e-4):
+def both_branches(problem: PositionalSemantic, *, accuracy=1e-4):
     """The semantic and the positional branch of Part I.
 
     Parameters
@@ -29,7 +30,7 @@ def both_branches(problem, *, accuracy=1e-4):
     return found
 
 
-def single_head(problem, *, accuracy=None):
+def single_head(problem: SingleHead, *, accuracy=None):
     """The fixed point of Part II.
 
     Parameters

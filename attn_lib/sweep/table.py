@@ -52,7 +52,7 @@ def table_of(store, records):
     for key, record in records.items():
         seeds = record["seeds"]
         n_rows = max(1, len(seeds))
-        cell = {**_flat(record["problem"]), **record["options"]}
+        cell = {**_flat(record["problem"] or {}), **record["options"]}
         about = {"device": record["device"], "seconds": record["seconds"] / n_rows, "code": record["made_by"]["code"]}
         values = store.values(key)
         for i in range(n_rows):

@@ -1,12 +1,13 @@
 """Measurements of simulations: trained layers of both parts at finite d."""
 
+from attn_lib.problems import PositionalSemantic, SingleHead
 from attn_lib.simulation.erm import train_positional_semantic
 from attn_lib.simulation.single_head import train_single_head
 
 __all__ = ["both_starts", "single_head"]
 
 
-def both_starts(problem, *, seeds, d, n_test=2000, device=None):
+def both_starts(problem: PositionalSemantic, *, seeds, d, n_test=2000, device=None):
     """Part I from the semantic and from the positional start, on the same data.
 
     Parameters
@@ -36,7 +37,7 @@ def both_starts(problem, *, seeds, d, n_test=2000, device=None):
     return {**found, "device": e.settings.device}
 
 
-def single_head(problem, *, seeds, d, n_test=10_000, dtype="float64", device=None):
+def single_head(problem: SingleHead, *, seeds, d, n_test=10_000, dtype="float64", device=None):
     """Part II, from a random start.
 
     Parameters
