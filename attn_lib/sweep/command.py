@@ -11,7 +11,7 @@ from attn_lib.sweep.cells import grid, key
 from attn_lib.sweep.engine import run
 from attn_lib.sweep.planning import OUTDATED, plan
 
-__all__ = ["add_to", "axis"]
+__all__ = ["add_to", "axis", "duration"]
 
 EXAMPLES = """\
 examples:
@@ -169,11 +169,21 @@ def _estimate(measurement, cells, found, a, options):
         found = plan(measurement, cells, a.folder, retry=a.retry, **options)
     n_workers = 1 if a.scheduler else a.workers or cpu_count()
     last = f"from the {len(found.done)} done" if found.missing else "nothing is missing"
-    print(f"about {_duration(found.seconds(n_workers))} of {n_workers} worker(s), {last}")
+    print(f"about {duration(found.seconds(n_workers))} of {n_workers} worker(s), {last}")
     return 0
 
 
-def _duration(seconds):
+def duration(seconds):
+    """As it is told to people.
+
+    Parameters
+    ----------
+    seconds : float
+
+    Returns
+    -------
+    str
+    """
     if seconds < 120:
         return f"{seconds:.1f} s"
     return f"{seconds / 60:.1f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"

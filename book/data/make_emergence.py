@@ -1,6 +1,6 @@
 """When single modes are recovered by trained layers: writes emergence.json.
 
-About five minutes on one core; parts that are there are kept. Two tokens, kappa = 1, Delta = 0.5, weight decay
+Two tokens, kappa = 1, Delta = 0.5, weight decay
 1.2 sqrt(alpha). Targets: "single", four modes of eigenvalues 0.6 sqrt(d) (1, 1/2, 1/4, 1/8); "levels", three levels of
 d/20 equal eigenvalues each, 4, 2 and 1. Measurements: "gaussian" (sensing matrices of Gaussian entries) or "tokens".
 The weight of a mode is the squared length of the projection of its eigenvector onto the range of the learned S (mean
@@ -13,24 +13,19 @@ over the modes of a level), its strength u.S u/s. Parts:
   "theory", "spread" and "jump" (mode).
 """
 
-import os
-from pathlib import Path
-
-os.environ.setdefault("OMP_NUM_THREADS", "1")
-
 import numpy as np
-from store import complete
+from command import command
+from store import by_name
 
 from attn_lib.problems import FiniteRank, SingleHead
 from attn_lib.simulation.erm import train_single_head
 from attn_lib.simulation.gaussian_sensing import train_on_gaussians
 from attn_lib.theory.emergence import recovery_sizes
 
-RESULT = Path(__file__).with_name("emergence.json")
 RECORD = {
     "what": "Recovery of single modes and of levels in layers trained on tokens and on Gaussian measurements.",
-    "script": "book/data/make_emergence.py",
     "seeds": "0, 1, ... of each part, as many as its arrays have",
+    "tolerance": 0.01,
 }
 FACTOR = 1.2  # of the weight decay
 POSITIVE = 1e-2  # an eigenvalue of S above it belongs to the range; those that vanish are below 1e-3
@@ -57,12 +52,12 @@ def problem_at(name, d, alpha):
     return SingleHead(alpha=float(alpha), lam=FACTOR * float(alpha) ** 0.5, Delta=0.5, kappa=1.0, target=target)
 
 
-def trained(problem, measurements, d, seed):
+def trained(problem, measurements, d, seed, device):
     if measurements == "gaussian":
-        e = train_on_gaussians(problem, d=d, seeds=[seed], tolerance=1e-3)
+        e = train_on_gaussians(problem, d=d, seeds=[seed], tolerance=1e-3, device=device)
         S = e.S[0]
     else:
-        e = train_single_head(problem, d=d, seeds=[seed], device="cpu", dtype="float32", tolerance=1e-3)
+        e = train_single_head(problem, d=d, seeds=[seed], device=device, dtype="float32", tolerance=1e-3)
         S = e.W[0] @ e.W[0].T / d
     if not e.converged.all():
         raise RuntimeError(f"{problem}, d = {d}, seed = {seed}: not converged")
@@ -78,12 +73,12 @@ def measured(S, S0, levels):
     return [weight[k].mean() for k in same], [strength[k].mean() / level for k, level in zip(same, levels, strict=True)]
 
 
-def curve(name, measurements, d, alphas, n_seeds):
+def curve(name, measurements, d, alphas, n_seeds, *, device):
     columns = {key: [] for key in ("weight", "strength", "m", "q", "test_error")}
     for alpha in alphas:
         problem, rows = problem_at(name, d, alpha), []
         for seed in range(n_seeds):
-            S, e = trained(problem, measurements, d, seed)
+            S, e = trained(problem, measurements, d, seed, device)
             weight, strength = measured(S, e.S0[0], problem.target.eigenvalues)
             rows.append((weight, strength, e.m[0], e.q[0], e.test_error[0]))
         for column, values in zip(columns.values(), zip(*rows, strict=True), strict=True):
@@ -91,7 +86,7 @@ def curve(name, measurements, d, alphas, n_seeds):
     return {"d": d, "alpha": [float(a) for a in alphas], **columns}
 
 
-def sizes(measurements, d, n_seeds):
+def sizes(measurements, d, n_seeds, *, device):
     start = problem_at("single", d, 0.1)
     predicted = recovery_sizes(start, n_modes=N_MODES)
 
@@ -100,7 +95,7 @@ def sizes(measurements, d, n_seeds):
         for _ in range(HALVINGS):
             middle = (low + high) / 2
             problem = problem_at("single", d, np.exp(middle))
-            S, e = trained(problem, measurements, d, seed)
+            S, e = trained(problem, measurements, d, seed, device)
             weight = measured(S, e.S0[0], problem.target.eigenvalues)[0][i]
             low, high = (low, middle) if weight > predicted[i].jump / 2 else (middle, high)
         return (low + high) / 2
@@ -121,5 +116,7 @@ def parts():
         yield f"size/{measurements}/{d}", sizes, (measurements, d, n_seeds)
 
 
+measure = by_name(parts)
+
 if __name__ == "__main__":
-    complete(RESULT, RECORD, parts())
+    command(__file__)

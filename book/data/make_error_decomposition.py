@@ -1,6 +1,6 @@
 """Parts of the excess error of a single head, in theory and in trained layers: writes error_decomposition.json.
 
-About eight minutes on one core; parts that are there are kept. Two tokens, kappa = 1, Delta = 0.5. Parts:
+Two tokens, kappa = 1, Delta = 0.5. Parts:
 
 - ``curve/TARGET``: "alpha", "lam"; "isolated" and "coupled", each with columns over alpha: "over", "under", "approx",
   "mismatch", "s", "R2", "recovered", "radial", "c1_local", "distance", "excess"; "weights": "s_star", "irreducible",
@@ -13,13 +13,9 @@ About eight minutes on one core; parts that are there are kept. Two tokens, kapp
   "square" and "Q0" are tr S0^2 over the r d largest eigenvalues and over all.
 """
 
-import os
-from pathlib import Path
-
-os.environ.setdefault("OMP_NUM_THREADS", "1")
-
 import numpy as np
-from store import complete
+from command import command
+from store import by_name
 
 from attn_lib.fixed_point import ConvergenceError
 from attn_lib.problems import MarchenkoPastur, PowerLaw, SingleHead
@@ -27,11 +23,10 @@ from attn_lib.simulation.erm import train_single_head
 from attn_lib.theory.error_decomposition import decompose, weights
 from attn_lib.theory.single_head import solve
 
-RESULT = Path(__file__).with_name("error_decomposition.json")
 RECORD = {
     "what": "Parts of the excess error: power laws at d = 1000 and a Wishart target; trained layers at d = 40 to 200.",
-    "script": "book/data/make_error_decomposition.py",
     "seeds": "listed with each part",
+    "tolerance": 0.01,
 }
 CURVES = {"gamma=1": 1.0, "gamma=1.5": 1.5, "gamma=0.75": 0.75}
 ALPHAS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 100.0)
@@ -95,12 +90,12 @@ def row_of_map(lam):
     return {"alpha": MAP_ALPHAS, **columns}
 
 
-def trained(name, d, alpha, n_seeds):
+def trained(name, d, alpha, n_seeds, *, device):
     problem = problem_at(name, alpha, d)
     r = decompose(solve(problem, accuracy=1e-3), isolated=False).recovered
     first = round(1000 * alpha) + 10_000 * d
     e = train_single_head(
-        problem, d=d, seeds=range(first, first + n_seeds), device="cpu", dtype="float32", tolerance=1e-3, n_test=40_000
+        problem, d=d, seeds=range(first, first + n_seeds), device=device, dtype="float32", tolerance=1e-3, n_test=40_000
     )
     if not e.converged.all():
         raise RuntimeError(f"{name}, d = {d}, alpha = {alpha}: not converged")
@@ -133,5 +128,7 @@ def parts():
         yield f"trained/{name}/{d}/{alpha}/{lam}", trained, (name, d, alpha, n_seeds)
 
 
+measure = by_name(parts)
+
 if __name__ == "__main__":
-    complete(RESULT, RECORD, parts())
+    command(__file__)

@@ -1,21 +1,9 @@
-"""State evolution and simulation of layers with two columns, three tokens, two covariances: general_layers.json.
-
-About ten minutes on one core. The file is written after every part: an interrupted run loses nothing that was
-finished, and a new run computes what is missing. Delete the file to compute everything again.
-"""
-
-import json
-import os
-import platform
-import time
-from importlib.metadata import version
-from pathlib import Path
-
-os.environ.setdefault("OMP_NUM_THREADS", "1")
+"""State evolution and simulation of layers with two columns, three tokens, two covariances: general_layers.json."""
 
 import numpy as np
 import torch
-from tqdm import tqdm
+from command import command
+from store import by_name
 
 from attn_lib.problems import GeneralAttention
 from attn_lib.simulation.general import train_general
@@ -23,8 +11,11 @@ from attn_lib.simulation.general_risk import GeneralRisk, PositionalEncoding, dr
 from attn_lib.simulation.sampling import generator
 from attn_lib.theory.general_layer import solve, value_side
 
-RESULT = Path(__file__).with_name("general_layers.json")
-VERSIONS = {"python": platform.python_version(), **{p: version(p) for p in ("numpy", "scipy", "torch")}}
+RECORD = {
+    "what": "State evolution and simulation of layers with two columns, three tokens, two covariances.",
+    "seeds": "0 to 3101, listed with each part",
+    "tolerance": 0.001,
+}
 
 OMEGA = 0.3
 A2 = ((0.6, 0.4), (0.4, 0.6))
@@ -59,23 +50,23 @@ def theory(name, start, alpha):
     return {"alpha": alpha, **numbers, "standard_error": errors, "value_side": shift}
 
 
-def simulation(name, start, alpha, d, seeds, scales):
+def simulation(name, start, alpha, d, seeds, scales, *, device):
     """Minima from one start, one entry per seed."""
-    e = train_general(layer(name, alpha), d=d, seeds=seeds, start=start, scales=scales, device="cpu")
+    e = train_general(layer(name, alpha), d=d, seeds=seeds, start=start, scales=scales, device=device)
     if not e.converged.all():
         raise RuntimeError(f"{name}, {start} start, alpha = {alpha}: not converged")
     columns = {n: getattr(e, n).tolist() for n in ("train_loss", "test_error", "q", "m", "theta")}
     return {"alpha": alpha, "d": d, "seeds": list(seeds), **columns}
 
 
-def descent(name, alpha, d, seed, steps):
+def descent(name, alpha, d, seed, steps, *, device):
     """Plain gradient descent from a random start of scale 0.1, after some steps; and L-BFGS from the same point."""
     problem = layer(name, alpha)
     Q_star = generator(seed, "target").standard_normal((d, 1))
     sample, p = draw_tokens(problem, Q_star, n=round(alpha * d), seed=seed), PositionalEncoding(problem, d).vectors
-    kind = {"device": "cpu", "dtype": torch.float64}
+    kind = {"device": device, "dtype": torch.float64}
     risk = GeneralRisk(sample, p, rank=problem.rank, lam=problem.lam, **kind)
-    Q = 0.1 * torch.as_tensor(generator(seed, "start").standard_normal((1, d * problem.rank)))
+    Q = 0.1 * torch.as_tensor(generator(seed, "start").standard_normal((1, d * problem.rank)), device=device)
     found = {
         "alpha": alpha,
         "d": d,
@@ -89,11 +80,11 @@ def descent(name, alpha, d, seed, steps):
         loss, in_fields = risk.loss(risk.fields(Q))
         if step in steps:
             found["train_loss"].append(float(loss + problem.lam / 2 * (Q**2).sum(-1)) / d)
-            columns = Q.reshape(d, problem.rank).numpy()
+            columns = Q.reshape(d, problem.rank).cpu().numpy()
             found["m"].append(float(np.linalg.norm(p[0] @ columns / d**0.5)))
             found["theta"].append(float(np.linalg.norm(Q_star[:, 0] @ columns / d * problem.token_variances[0])))
         Q = Q - LEARNING_RATE * (risk.adjoint(in_fields) + problem.lam * Q)
-    lbfgs = train_general(problem, d=d, seeds=[seed], start="random", scales=(0.1,), device="cpu")
+    lbfgs = train_general(problem, d=d, seeds=[seed], start="random", scales=(0.1,), device=device)
     return {**found, "lbfgs_train_loss": float(lbfgs.train_loss[0])}
 
 
@@ -126,48 +117,7 @@ def parts():
         yield f"descent/two_columns/2.0/{seed}", descent, ("two_columns", 2.0, 1000, seed, (5000,))
 
 
-def rounded(value):
-    """Eight significant digits."""
-    if isinstance(value, dict):
-        return {name: rounded(v) for name, v in value.items()}
-    if isinstance(value, np.ndarray):
-        return rounded(value.tolist())
-    if isinstance(value, list):
-        return [rounded(v) for v in value]
-    return float(f"{value:.8g}") if isinstance(value, float) else value
-
-
-def main():
-    """Compute the missing parts, writing the file after each."""
-    found = json.loads(RESULT.read_text()) if RESULT.exists() else {"versions": VERSIONS, "parts": {}}
-    if found["versions"] != VERSIONS:
-        raise SystemExit(f"{RESULT.name} was made with {found['versions']}, this is {VERSIONS}: delete it first")
-    wanted = list(parts())
-    done = {name: found["parts"][name] for name, _, _ in wanted if name in found["parts"]}
-    for name, compute, arguments in tqdm([part for part in wanted if part[0] not in done]):
-        begin = time.process_time()
-        value = rounded(compute(*arguments))
-        done[name] = {"cpu_seconds": round(time.process_time() - begin, 1), "value": value}
-        write(done)
-
-
-def write(done):
-    """The record and the parts; replaced as a whole, so that an interruption cannot leave half a file."""
-    seeds = [s for part in done.values() for s in part["value"].get("seeds", [])]
-    record = {
-        "what": "State evolution and simulation of layers with two columns, three tokens, two covariances.",
-        "script": "book/data/make_general_layers.py",
-        "seeds": f"{min(seeds)} to {max(seeds)}, listed with each part" if seeds else "none",
-        "device": f"CPU ({platform.machine()}), {os.environ['OMP_NUM_THREADS']} thread",
-        "cpu_seconds": round(sum(part["cpu_seconds"] for part in done.values())),
-        "versions": VERSIONS,
-    }
-    lines = [f"  {json.dumps(name)}: {json.dumps(part)}" for name, part in done.items()]
-    text = json.dumps({**record, "parts": "PARTS"}, indent=1).replace('"PARTS"', "{\n" + ",\n".join(lines) + "\n }")
-    new = RESULT.with_suffix(".new")
-    new.write_text(text + "\n")
-    new.replace(RESULT)
-
+measure = by_name(parts)
 
 if __name__ == "__main__":
-    main()
+    command(__file__)

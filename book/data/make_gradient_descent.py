@@ -1,20 +1,18 @@
-"""Gradient descent and Adam, and minima at many sizes, omega = 0.3: writes gradient_descent.json beside this file.
-
-About thirteen minutes on one core; a run that was interrupted is continued. Delete the file to begin again.
-"""
-
-import os
-from pathlib import Path
-
-os.environ.setdefault("OMP_NUM_THREADS", "1")
+"""Gradient descent and Adam, and minima at many sizes, omega = 0.3: writes gradient_descent.json beside this file."""
 
 import numpy as np
-from store import complete
+from command import command
+from store import by_name
 
 from attn_lib.problems import PositionalSemantic
 from attn_lib.simulation.dynamics import Start, train_by_descent
 from attn_lib.simulation.erm import train_positional_semantic
 
+RECORD = {
+    "what": "Gradient descent and Adam from informed and random starts; L-BFGS minima from d = 10 to 1000.",
+    "seeds": "1000 to 17027, listed with each part",
+    "tolerance": 0.001,
+}
 OMEGA = 0.3
 MEASURED = ("train_loss", "test_error", "m", "theta", "q")
 
@@ -28,11 +26,11 @@ SCALES = (0.01, 0.03, 0.1, 0.3, 0.6, 1.0, 2.0)
 OVERLAPS = (0.0, 0.03, 0.1, 0.2, 0.4)
 
 
-def recipe(d, optimiser="gd"):
+def recipe(d, device, optimiser="gd"):
     """The published step sizes and numbers of steps; single precision where the tokens are large."""
     rate, n_steps = {"gd": (0.15, 5000), "adam": (0.01, 2500)}[optimiser]
     dtype = "float64" if d < 500 else "float32"
-    return {"d": d, "optimiser": optimiser, "learning_rate": rate, "n_steps": n_steps, "dtype": dtype, "device": "cpu"}
+    return {"d": d, "optimiser": optimiser, "learning_rate": rate, "n_steps": n_steps, "dtype": dtype, "device": device}
 
 
 def measured(run, names=(*MEASURED, "gradient_norm")):
@@ -42,50 +40,50 @@ def measured(run, names=(*MEASURED, "gradient_norm")):
     return {name: getattr(run, name).tolist() for name in names}
 
 
-def minima(d, seeds, alpha=1.5, scales=(None, None)):
+def minima(d, seeds, alpha=1.5, scales=(None, None), *, device):
     """Minima from both informed starts, by L-BFGS; the lowest of the default scales, or those of the scales given."""
     part = {"d": d, "alpha": alpha, "seeds": list(seeds)}
     problem = PositionalSemantic(alpha=alpha, omega=OMEGA)
     for start, scale in zip(("semantic", "positional"), scales, strict=True):
-        e = train_positional_semantic(problem, d=d, seeds=seeds, start=start, scales=scale, device="cpu")
+        e = train_positional_semantic(problem, d=d, seeds=seeds, start=start, scales=scale, device=device)
         part[start] = {name: getattr(e, name).tolist() for name in MEASURED}
         part[start]["not_converged"] = int((~e.converged).sum())
     return part
 
 
-def informed(d, seeds):
+def informed(d, seeds, *, device):
     """The published recipe from the two informed starts, and L-BFGS from the same points on the same data."""
     problem = PositionalSemantic(alpha=1.5, omega=OMEGA)
     starts = Start(semantic=1.0), Start(positional=d**-0.5)
-    run = train_by_descent(problem, seeds=seeds, starts=starts, **recipe(d))
+    run = train_by_descent(problem, seeds=seeds, starts=starts, **recipe(d, device))
     part = {"d": d, "alpha": problem.alpha, "seeds": list(seeds), "descent": measured(run)}
-    return {**part, "lbfgs": minima(d, seeds, scales=((1.0,), (d**-0.5,)))}
+    return {**part, "lbfgs": minima(d, seeds, scales=((1.0,), (d**-0.5,)), device=device)}
 
 
-def random_recipe(optimiser, seeds):
+def random_recipe(optimiser, seeds, *, device):
     """d = 100, alpha = 2: the published random start 0.1 N(0, I_d), and N(0, I_d)."""
     starts = Start(random=0.1), Start(random=1.0)
     run = train_by_descent(PositionalSemantic(alpha=2.0, omega=OMEGA), seeds=seeds, starts=starts,
-                           **recipe(100, optimiser))  # fmt: skip
+                           **recipe(100, device, optimiser))  # fmt: skip
     return {"seeds": list(seeds), "scales": [s.random for s in starts], **measured(run)}
 
 
-def long_descent(alpha, d, seeds, starts):
+def long_descent(alpha, d, seeds, starts, *, device):
     """Gradient descent with step 1 (still stable), which ends where smaller steps end, ten thousand of them."""
     problem = PositionalSemantic(alpha=alpha, omega=OMEGA)
     dtype = "float64" if d < 500 else "float32"
     run = train_by_descent(problem, d=d, seeds=seeds, starts=starts, learning_rate=1.0, n_steps=1500, n_test=2,
-                           dtype=dtype, device="cpu")  # fmt: skip
+                           dtype=dtype, device=device)  # fmt: skip
     found = measured(run, ("train_loss", "m", "theta", "q", "gradient_norm"))
     return {"alpha": alpha, "d": d, "seeds": list(seeds), "starts": [list(s) for s in starts], **found}
 
 
-def escape(d, seeds):
+def escape(d, seeds, *, device):
     """When the positional overlap of a random start passes 0.1 (null: it does not), in units of step times rate."""
     problem, scales = PositionalSemantic(alpha=2.0, omega=OMEGA), [0.1, 0.01] * 6
     starts = [Start(random=c) for c in scales]
     run = train_by_descent(problem, d=d, seeds=seeds, starts=starts, learning_rate=0.25, n_steps=320, record_every=1,
-                           n_test=2, dtype="float32", device="cpu")  # fmt: skip
+                           n_test=2, dtype="float32", device=device)  # fmt: skip
     above = abs(run.path_m) >= 0.1
     times = np.where(above.any(-1), 0.25 * run.steps[above.argmax(-1)], np.nan)
     times = [[None if np.isnan(t) else t for t in row] for row in times.tolist()]
@@ -119,10 +117,7 @@ def parts():
     yield "overlap/300", long_descent, (2.0, 300, range(7000, 7016), starts)
 
 
+measure = by_name(parts)
+
 if __name__ == "__main__":
-    record = {
-        "what": "Gradient descent and Adam from informed and random starts; L-BFGS minima from d = 10 to 1000.",
-        "script": "book/data/make_gradient_descent.py",
-        "seeds": "1000 to 17027, listed with each part",
-    }
-    complete(Path(__file__).with_name("gradient_descent.json"), record, parts())
+    command(__file__)

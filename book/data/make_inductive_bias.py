@@ -1,6 +1,6 @@
 """Factorised against direct training, the weight decay tuned for both: writes inductive_bias.json beside this file.
 
-About ten minutes on one core; parts that are there are kept. Two tokens, beta = beta0 = 1, full width, Wishart
+Two tokens, beta = beta0 = 1, full width, Wishart
 targets but for one power law (gamma = 1, d = 100). Parts:
 
 - ``tuned/KAPPA0``, ``noise/DELTA``, ``rank/ALPHA``, ``power law``: state evolution at the lambda of least test
@@ -14,15 +14,12 @@ targets but for one power law (gamma = 1, d = 100). Parts:
   "test_error" of layers trained with it.
 """
 
-import os
 from dataclasses import replace
-from pathlib import Path
-
-os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import torch
+from command import command
 from scipy.optimize import minimize_scalar
-from store import complete
+from store import by_name
 
 from attn_lib.problems import MarchenkoPastur, PowerLaw, SingleHead
 from attn_lib.simulation.direct import cross_validation, train_direct
@@ -33,7 +30,6 @@ from attn_lib.simulation.single_head_sampling import draw_matrix, labelled_token
 from attn_lib.theory.error_decomposition import weights
 from attn_lib.theory.tuning import optimal_lam
 
-RESULT = Path(__file__).with_name("inductive_bias.json")
 ALPHAS = (0.05, 0.1, 0.15, 0.2, 0.3, 0.5, 0.8, 1.2, 2.0, 4.0)
 RANKS = (0.1, 0.25, 0.5, 1.0)
 LAMS = {False: (0.01, 0.02, 0.04, 0.08, 0.16, 0.32), True: (0.005, 0.01, 0.02, 0.04, 0.08)}
@@ -43,8 +39,8 @@ FOLDS, N_TEST, N_SEEDS = 5, 20_000, 4
 MORE = {(1.0, 0.2): range(9950, 9962)}  # further seeds where the two trainings differ least
 RECORD = {
     "what": "Factorised and direct training with tuned weight decay: state evolution and trained layers.",
-    "script": "book/data/make_inductive_bias.py",
     "seeds": f"{N_SEEDS} or more at each point, listed with each part",
+    "tolerance": 0.01,
 }
 
 
@@ -69,41 +65,41 @@ def tuned(problems):
     return columns
 
 
-def trained(kappa0, alpha, d, seeds):
+def trained(kappa0, alpha, d, seeds, *, device):
     problem, fits = problem_at(kappa0, alpha), {}
     for name, direct in METHODS.items():
         lams = [lam / 4 if kappa0 > 1 else lam for lam in LAMS[direct]]
-        validation = cross_validation(problem, d=d, seeds=seeds, lams=lams, direct=direct, folds=FOLDS)
+        validation = cross_validation(problem, d=d, seeds=seeds, lams=lams, direct=direct, folds=FOLDS, device=device)
         chosen = [lams[k] for k in validation.argmin(1)]
         best = optimal_lam(problem, direct=direct, within=WITHIN, accuracy=1e-2).problem.lam
         fits[name] = {
             "lams": lams,
             "validation": validation.tolist(),
-            "cross-validated": {"lam": chosen, "test_error": errors(problem, d, seeds, chosen, direct)},
-            "by theory": {"lam": best, "test_error": errors(problem, d, seeds, [best] * len(seeds), direct)},
+            "cross-validated": {"lam": chosen, "test_error": errors(problem, d, seeds, chosen, direct, device)},
+            "by theory": {"lam": best, "test_error": errors(problem, d, seeds, [best] * len(seeds), direct, device)},
         }
     floors = [floor(problem, d, seed) for seed in seeds]
     return {"folds": FOLDS, "seeds": list(seeds), "floor": floors, **fits}
 
 
-def sized(kappa0, alpha, d, seeds):
+def sized(kappa0, alpha, d, seeds, *, device):
     problem, found = problem_at(kappa0, alpha), {}
     for name, direct in METHODS.items():
         s = optimal_lam(problem, direct=direct, within=WITHIN, accuracy=1e-3)
-        measured = errors(problem, d, seeds, [s.problem.lam] * len(seeds), direct)
+        measured = errors(problem, d, seeds, [s.problem.lam] * len(seeds), direct, device)
         found[name] = {"lam": s.problem.lam, "theory": s.test_error, "test_error": measured}
     return {"seeds": list(seeds), **found}
 
 
-def errors(problem, d, seeds, lams, direct):
+def errors(problem, d, seeds, lams, direct, device):
     """Test errors of trainings on all samples, one lambda a seed."""
     found = []
     for seed, lam in zip(seeds, lams, strict=True):
         at = replace(problem, lam=lam)
         if direct:
-            e = train_direct(at, d=d, seeds=[seed], n_test=N_TEST)
+            e = train_direct(at, d=d, seeds=[seed], n_test=N_TEST, device=device)
         else:
-            e = train_single_head(at, d=d, seeds=[seed], n_test=N_TEST, device="cpu")
+            e = train_single_head(at, d=d, seeds=[seed], n_test=N_TEST, device=device)
         if not e.converged.all():
             raise RuntimeError(f"{at}, seed {seed}: not converged")
         found.append(float(e.test_error[0]))
@@ -141,5 +137,7 @@ def parts():
         yield f"size/1.0/0.2/{d}", sized, (1.0, 0.2, d, range(9900, 9900 + n))
 
 
+measure = by_name(parts)
+
 if __name__ == "__main__":
-    complete(RESULT, RECORD, parts())
+    command(__file__)

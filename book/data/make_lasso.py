@@ -1,6 +1,6 @@
 """The LASSO beside attention, exponents in each regime: writes lasso.json beside this file.
 
-About five minutes on one core; parts that are there are kept. Delta = 0.5 throughout. Parts:
+Delta = 0.5 throughout. Parts:
 
 - ``attention/REGIME/GAMMA``: theory of a single head, d = 1000, kappa = 1: columns "alpha", "lam", "excess" (test error
   minus that of the best multiple of the target), "delta", "epsilon", "rank";
@@ -11,14 +11,9 @@ About five minutes on one core; parts that are there are kept. Delta = 0.5 throu
 - ``curve/LAM/ALPHA``: the same at d = 200, gamma = 1, for the figure of the error against n/d.
 """
 
-import os
-from importlib.metadata import version
-from pathlib import Path
-
-os.environ.setdefault("OMP_NUM_THREADS", "1")
-
 import numpy as np
-from store import complete
+from command import command
+from store import by_name
 
 from attn_lib.problems import DiagonalModel, PowerLaw, SingleHead
 from attn_lib.simulation.lasso import train_lasso
@@ -28,7 +23,6 @@ from attn_lib.theory.lasso import solve_lasso
 from attn_lib.theory.thresholds import alpha_interpolation
 from attn_lib.theory.tuning import optimal_lam
 
-RESULT = Path(__file__).with_name("lasso.json")
 DELTA, D, LARGE = 0.5, 1000, 100_000
 # lambda of attention as prefactor and power of alpha, and the values of alpha
 RULES = {
@@ -58,9 +52,8 @@ CURVE = {
 N_SEEDS = 24
 RECORD = {
     "what": f"Exponents of LASSO and attention by regime, theory at d = {D} and {LARGE}; the LASSO simulated.",
-    "script": "book/data/make_lasso.py",
-    "scikit-learn": version("scikit-learn"),
     "seeds": f"{N_SEEDS} at each point, listed with each part",
+    "tolerance": 0.01,
 }
 FIELDS = ("alpha", "lam", "excess", "delta", "epsilon", "rank")
 
@@ -147,5 +140,7 @@ def parts():
         yield f"tuned/{gamma}", tuned, (gamma,)
 
 
+measure = by_name(parts)
+
 if __name__ == "__main__":
-    complete(RESULT, RECORD, parts())
+    command(__file__)

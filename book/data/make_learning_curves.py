@@ -1,6 +1,6 @@
 """Learning curves of a full-rank layer, theory and simulation: writes learning_curves.json beside this file.
 
-About twenty minutes on one core; parts that are there are kept. Two tokens, beta = beta0 = 1. Parts:
+Two tokens, beta = beta0 = 1. Parts:
 
 - ``theory/CURVE``: columns over "alpha" of the solution: "test_error", "train_loss", "penalty", "rank", "m", "q",
   "Sigma", "degrees" (Sigma times its conjugate) and "error" (largest relative quadrature error of the first four);
@@ -15,24 +15,20 @@ About twenty minutes on one core; parts that are there are kept. Two tokens, bet
   penalty), "distance" of S to that of the first start of L-BFGS, divided by its norm, "start" and "scale".
 """
 
-import os
 from dataclasses import replace
-from pathlib import Path
-
-os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import numpy as np
-from store import complete
+from command import command
+from store import by_name
 
 from attn_lib.problems import FiniteRank, MarchenkoPastur, PowerLaw, SingleHead
 from attn_lib.simulation.erm import train_single_head
 from attn_lib.theory import single_head
 
-RESULT = Path(__file__).with_name("learning_curves.json")
 RECORD = {
     "what": "Test error, training loss and penalty of full-rank attention against alpha; simulations at d = 40 to 140.",
-    "script": "book/data/make_learning_curves.py",
     "seeds": "2 to 32 at each point, listed with each part",
+    "tolerance": 0.01,
 }
 TARGET = MarchenkoPastur(kappa0=0.5)
 DEFAULT = SingleHead(alpha=0.5, lam=0.01, Delta=0.5, kappa=1.0, target=TARGET)
@@ -79,9 +75,9 @@ def theory(name):
     return {key: [row[key] for row in rows] for key in rows[0]}
 
 
-def train(problem, d, seeds, **options):
+def train(problem, d, seeds, device, **options):
     """float32, in which losses and overlaps are those of float64 to 1e-5."""
-    e = train_single_head(problem, d=d, seeds=seeds, n_test=N_TEST, device="cpu", **{"dtype": "float32", **options})
+    e = train_single_head(problem, d=d, seeds=seeds, n_test=N_TEST, device=device, **{"dtype": "float32", **options})
     if not e.converged.all():
         raise RuntimeError(f"{problem}, d = {d}, {options}: not converged")
     return e
@@ -99,9 +95,9 @@ def distance(S, reference):
     return (np.linalg.norm(S - reference, axis=(1, 2)) / np.linalg.norm(reference, axis=(1, 2))).tolist()
 
 
-def simulation(name, alpha, d, seeds):
+def simulation(name, alpha, d, seeds, *, device):
     problem = replace(CURVES[name], alpha=alpha)
-    e = train(problem, d, seeds)
+    e = train(problem, d, seeds, device)
     spectra = [np.linalg.eigvalsh(S0) for S0 in e.S0]
     drawn = [replace(problem, target=FiniteRank(eigenvalues=np.where(s > 1e-9, s, 0.0))) for s in spectra]
     fields = [float(single_head.test_error(p, m, q)) for p, m, q in zip(drawn, e.m, e.q, strict=True)]
@@ -113,27 +109,27 @@ def simulation(name, alpha, d, seeds):
     return found
 
 
-def tasks(d, seeds):
-    runs = {task: train(DEFAULT, d, seeds, task=task) for task in ("seq2lab", "seq2seq")}
+def tasks(d, seeds, *, device):
+    runs = {task: train(DEFAULT, d, seeds, device, task=task) for task in ("seq2lab", "seq2seq")}
     S, S_sequence = map(learned, runs.values())
     found = {task: columns(e) for task, e in runs.items()}
     return {"d": d, "seeds": list(seeds), **found, "distance": distance(S_sequence, S)}
 
 
-def centring(problem, d, seeds):
-    runs = {c: train(problem, d, seeds, centring=c, dtype="float64") for c in ("trace", "empirical")}
+def centring(problem, d, seeds, *, device):
+    runs = {c: train(problem, d, seeds, device, centring=c, dtype="float64") for c in ("trace", "empirical")}
     found = {c: columns(e, ("test_error", "train_loss")) for c, e in runs.items()}
     return {"d": d, "seeds": list(seeds), **found}
 
 
-def starts(d, seeds):
+def starts(d, seeds, *, device):
     """Random starts that differ in their numbers, not only their scale."""
     reference, found = None, {}
     for optimiser in ("lbfgs", "adam"):
         rows = []
         for start, scale in enumerate((1.0, 1.0, 0.01, 0.1, 3.0)):
             options = {"optimiser": optimiser, "start": start, "scale": scale}
-            e = train(DEFAULT, d, seeds, dtype="float64", **options, **{"max_iter": 4000})
+            e = train(DEFAULT, d, seeds, device, dtype="float64", **options, **{"max_iter": 4000})
             S = learned(e)
             reference = S if reference is None else reference
             objective = (e.train_loss + e.penalty).tolist()
@@ -161,5 +157,7 @@ def parts():
         yield f"simulation/{name}/{alpha}/{d}", simulation, (name, alpha, d, seeds)
 
 
+measure = by_name(parts)
+
 if __name__ == "__main__":
-    complete(RESULT, RECORD, parts())
+    command(__file__)

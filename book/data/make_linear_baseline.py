@@ -1,21 +1,15 @@
 """Attention against the linear baseline over alpha and omega, and around alpha_l: writes linear_baseline.json.
 
-About ten minutes on one core; parts that are there are kept.
-
 Parts: "theory/OMEGA" has both branches along alpha. "map/OMEGA/ALPHA" has the baseline on the data of the part of the
 same name in phase_diagram.json. "crossing/OMEGA/D/ALPHA" has the semantic start and the baseline on the same data, near
 alpha_l. "large/OMEGA/theory" and "large/OMEGA/D/ALPHA" follow the semantic minimum to large alpha. "window/START" has
 both starts between alpha_c and alpha_l. "alpha_l/OMEGA" and "alpha_c/OMEGA" go on where phase_diagram.json ends.
 """
 
-import os
-from pathlib import Path
-
-os.environ.setdefault("OMP_NUM_THREADS", "1")
-
 import numpy as np
+from command import command
 from make_phase_diagram import MAP_ALPHAS, MAP_OMEGAS
-from store import complete
+from store import by_name
 
 from attn_lib.fixed_point import ConvergenceError
 from attn_lib.problems import PositionalSemantic
@@ -24,11 +18,10 @@ from attn_lib.simulation.erm import train_positional_semantic
 from attn_lib.theory import transitions
 from attn_lib.theory.positional_semantic import solve
 
-RESULT = Path(__file__).with_name("linear_baseline.json")
 RECORD = {
     "what": "Attention against the linear baseline: theory over alpha and omega, simulations on common data.",
-    "script": "book/data/make_linear_baseline.py",
     "seeds": "1000 to 4023, listed with each part",
+    "tolerance": 0.01,
 }
 
 THEORY_OMEGAS = np.linspace(0, 0.5, 11).round(2).tolist()
@@ -96,10 +89,10 @@ def on_the_map(omega, alpha, seeds):
     return {"omega": omega, "alpha": alpha, "d": 1000, "seeds": list(seeds), "baseline": baseline(problem, 1000, seeds)}
 
 
-def trained(omega, alpha, d, seeds, n_test, start="semantic"):
+def trained(omega, alpha, d, seeds, n_test, start="semantic", *, device):
     """The minimum reached from a named start, and the baseline, on the same data."""
     problem = PositionalSemantic(alpha=alpha, omega=omega)
-    e = train_positional_semantic(problem, d=d, seeds=seeds, start=start, n_test=n_test, device="cpu")
+    e = train_positional_semantic(problem, d=d, seeds=seeds, start=start, n_test=n_test, device=device)
     if not e.converged.all():
         raise RuntimeError(f"omega = {omega}, alpha = {alpha}, d = {d}, {start} start: not converged")
     columns = {name: getattr(e, name).tolist() for name in ("train_loss", "test_error", "q", "m", "theta")}
@@ -132,5 +125,7 @@ def parts():
         yield f"theory/{omega}", theory, (omega,)
 
 
+measure = by_name(parts)
+
 if __name__ == "__main__":
-    complete(RESULT, RECORD, parts())
+    command(__file__)

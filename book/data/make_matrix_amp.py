@@ -1,6 +1,6 @@
 """Matrix message passing beside the trained layer, and the replicon: writes matrix_amp.json beside this file.
 
-About eight minutes on one core; parts that are there are kept. All with Marchenko-Pastur targets of kappa0 = 0.5,
+All with Marchenko-Pastur targets of kappa0 = 0.5,
 Delta = 0.5, kappa = 1 and two tokens. Parts:
 
 - ``followed/ALPHA/D``: iterates of lam = 0.01, columns "m", "q", "Sigma", "test_error" (seed, t);
@@ -12,15 +12,12 @@ Delta = 0.5, kappa = 1 and two tokens. Parts:
 - ``replicon/LAM/ALPHA``: "R", "jump", "Sigma" of the theory, null where the solver fails.
 """
 
-import os
 from itertools import islice
-from pathlib import Path
-
-os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import numpy as np
 import torch
-from store import complete
+from command import command
+from store import by_name
 
 from attn_lib.fixed_point import ConvergenceError
 from attn_lib.problems import MarchenkoPastur, SingleHead
@@ -34,11 +31,10 @@ from attn_lib.simulation.single_head_sampling import draw_matrix
 from attn_lib.theory.matrix_replicon import jump, replicon
 from attn_lib.theory.single_head import solve
 
-RESULT = Path(__file__).with_name("matrix_amp.json")
 RECORD = {
     "what": "Matrix message passing: iterates, distance to the trained layer, growth of a distance; replicon.",
-    "script": "book/data/make_matrix_amp.py",
     "seeds": "0 to 15, listed with each part",
+    "tolerance": 0.001,
 }
 FOLLOWED = {(0.5, 50): 16, (0.5, 100): 8, (0.5, 200): 3, (2.0, 50): 12, (2.0, 100): 4}  # (alpha, d): seeds
 N_ITER = 20
@@ -148,5 +144,7 @@ def parts():
             yield f"replicon/{lam}/{alpha}", stability, (lam, alpha)
 
 
+measure = by_name(parts)
+
 if __name__ == "__main__":
-    complete(RESULT, RECORD, parts())
+    command(__file__)

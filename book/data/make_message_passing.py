@@ -1,17 +1,9 @@
-"""Message passing at finite d and its two-time state evolution: writes message_passing.json beside this file.
-
-About eight minutes on one core. The file is written after every part: an interrupted run loses nothing that was
-finished, and a new run computes what is missing. Delete the file to compute everything again.
-"""
-
-import os
-from pathlib import Path
-
-os.environ.setdefault("OMP_NUM_THREADS", "1")
+"""Message passing at finite d and its two-time state evolution: writes message_passing.json beside this file."""
 
 import numpy as np
 import torch
-from store import complete
+from command import command
+from store import by_name
 
 from attn_lib.problems import PositionalSemantic
 from attn_lib.simulation.amp import train_by_amp
@@ -22,11 +14,10 @@ from attn_lib.simulation.sampling import draw_sample
 from attn_lib.theory import positional_semantic as ps
 from attn_lib.theory.amp_evolution import plateau
 
-RESULT = Path(__file__).with_name("message_passing.json")
 RECORD = {
     "what": "Message passing: first iterations, stationary step, fates of the local variant; two-time theory.",
-    "script": "book/data/make_message_passing.py",
     "seeds": "0 to 107, listed with each part",
+    "tolerance": 0.001,
 }
 
 OMEGA = 0.3
@@ -42,10 +33,10 @@ LOCAL_ALPHAS = (0.5, 1.0, 1.5, 2.0)
 LOCAL_DAMPINGS = (0.0, 0.3, 0.5, 0.7, 0.9)
 
 
-def followed(start, d, seeds):
+def followed(start, d, seeds, *, device):
     """Overlaps, response and step of the first iterations, seed by seed."""
     problem = PositionalSemantic(alpha=1.5, omega=OMEGA)
-    run = train_by_amp(problem, d=d, seeds=seeds, start=start, n_iter=N_FOLLOWED, **FIRST)
+    run = train_by_amp(problem, d=d, seeds=seeds, start=start, n_iter=N_FOLLOWED, device=device, **FIRST)
     columns = {name: getattr(run, name).tolist() for name in ("q", "m", "theta", "V", "step")}
     return {"d": d, "seeds": list(seeds), "diverged": int(run.diverged.sum()), **columns}
 
@@ -57,28 +48,28 @@ def near_fixed_point(problem, start):
     return {"signal": signal, "noise": float(np.sqrt(overlaps.q / problem.rho - signal**2)), "V": overlaps.V}
 
 
-def stationary(start, alpha, d, seeds):
+def stationary(start, alpha, d, seeds, *, device):
     """Averages over the second half of long runs; minima reached from their ends and from informed starts."""
     problem = PositionalSemantic(alpha=alpha, omega=OMEGA)
     first = near_fixed_point(problem, start)
-    run = train_by_amp(problem, d=d, seeds=seeds, start=start, n_iter=N_PLATEAU, **first)
+    run = train_by_amp(problem, d=d, seeds=seeds, start=start, n_iter=N_PLATEAU, device=device, **first)
     half = N_PLATEAU // 2
     part = {"alpha": alpha, "d": d, "seeds": list(seeds), "diverged": int(run.diverged.sum())}
     for name in ("q", "m", "theta", "V", "step", "train_loss"):
         part[name] = getattr(run, name)[:, half:].mean(axis=1).tolist()
     part["quiet"] = (run.step[:, -10:].max(axis=1) < 1e-6).tolist()
-    informed = train_positional_semantic(problem, d=d, seeds=seeds, start=start, device="cpu")
+    informed = train_positional_semantic(problem, d=d, seeds=seeds, start=start, device=device)
     part["informed_loss"] = informed.train_loss.tolist()
-    part["continued_loss"] = [descended(problem, *ends) for ends in zip(seeds, run.Q, run.Q_star, strict=True)]
+    part["continued_loss"] = [descended(problem, *ends, device) for ends in zip(seeds, run.Q, run.Q_star, strict=True)]
     return part
 
 
-def descended(problem, seed, Q, Q_star):
+def descended(problem, seed, Q, Q_star, device):
     """Loss divided by d of the minimum that L-BFGS reaches from Q."""
     d = len(Q)
     sample = draw_sample(problem, Q_star, n=round(problem.alpha * d), seed=seed)
-    risk = AttentionRisk([sample], problem.lam, device=torch.device("cpu"), dtype=torch.float64)
-    start = torch.as_tensor(Q)[None, None]
+    risk = AttentionRisk([sample], problem.lam, device=torch.device(device), dtype=torch.float64)
+    start = torch.as_tensor(Q, device=device)[None, None]
     minimum = minimise(risk, start, tolerance=1e-5 * problem.lam * d**0.5, max_iter=1000)
     return minimum.value.item() / d
 
@@ -89,7 +80,7 @@ def two_times(start, alpha):
     return plateau(problem, ps.solve(problem, start).overlaps, log2_points=13)._asdict()
 
 
-def local(start, alpha, damping):
+def local(start, alpha, damping, *, device):
     """Fates of runs with the local prox from the standard start."""
     problem = PositionalSemantic(alpha=alpha, omega=OMEGA)
     run = train_by_amp(
@@ -101,6 +92,7 @@ def local(start, alpha, damping):
         damping=damping,
         prox="local",
         tolerance=1e-6,
+        device=device,
         **FIRST,
     )
     fates = {"converged": int(run.converged.sum()), "diverged": int(run.diverged.sum())}
@@ -124,5 +116,7 @@ def parts():
             yield f"stationary/{start}/{alpha}/{d}", stationary, (start, alpha, d, range(100, 100 + n_seeds))
 
 
+measure = by_name(parts)
+
 if __name__ == "__main__":
-    complete(RESULT, RECORD, parts())
+    command(__file__)

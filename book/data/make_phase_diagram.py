@@ -1,27 +1,18 @@
-"""Limits of the branches of Part I, and simulations around the transition: writes phase_diagram.json beside this file.
-
-About twelve minutes on one core. The file is written after every part: an interrupted run loses nothing that was
-finished, and a new run computes what is missing. Delete the file to compute everything again.
-"""
-
-import os
-from pathlib import Path
-
-os.environ.setdefault("OMP_NUM_THREADS", "1")
+"""Limits of the branches of Part I, and simulations around the transition: writes phase_diagram.json."""
 
 import numpy as np
-from store import complete
+from command import command
+from store import by_name
 
 from attn_lib.problems import PositionalSemantic
 from attn_lib.simulation.erm import train_positional_semantic
 from attn_lib.theory import branches
 from attn_lib.theory.positional_semantic import solve
 
-RESULT = Path(__file__).with_name("phase_diagram.json")
 RECORD = {
     "what": "Limits of the branches over omega, and simulations from both starts around the transition.",
-    "script": "book/data/make_phase_diagram.py",
     "seeds": "0 to 1503, listed with each part",
+    "tolerance": 0.001,
 }
 
 LIMITS_OMEGAS = (0.0, 0.1, 0.2, 0.3, 0.4)
@@ -62,12 +53,12 @@ def branch_limits(omega):
     return {name: None if np.isnan(alpha) else alpha for name, alpha in limits.items()}
 
 
-def paired_runs(omega, alpha, d, seeds, scales=None):
+def paired_runs(omega, alpha, d, seeds, scales=None, *, device):
     """Both starts on the same data, one entry per seed: train loss, test error, overlaps, trapped runs."""
     problem = PositionalSemantic(alpha=alpha, omega=omega)
     part = {"omega": omega, "alpha": alpha, "d": d, "seeds": list(seeds)}
     for start in ("semantic", "positional"):
-        e = train_positional_semantic(problem, d=d, seeds=seeds, start=start, scales=scales, device="cpu")
+        e = train_positional_semantic(problem, d=d, seeds=seeds, start=start, scales=scales, device=device)
         if not e.converged.all():
             raise RuntimeError(f"omega = {omega}, alpha = {alpha}, d = {d}, {start} start: not converged")
         columns = {name: getattr(e, name).tolist() for name in ("train_loss", "test_error", "q", "m", "theta")}
@@ -96,5 +87,7 @@ def parts():
             yield f"map/{omega}/{alpha}", paired_runs, (omega, alpha, 1000, seeds)
 
 
+measure = by_name(parts)
+
 if __name__ == "__main__":
-    complete(RESULT, RECORD, parts())
+    command(__file__)

@@ -1,6 +1,6 @@
 """Layers that leave the assumptions of Part II, trained at finite d: writes robustness.json beside this file.
 
-About six minutes on one core; parts that are there are kept. All problems have lambda = 0.1, Delta = 0.5,
+All problems have lambda = 0.1, Delta = 0.5,
 kappa = 1, a Marchenko-Pastur target with kappa0 = 0.5, and two tokens, unless their name says something else. The
 same seed has the same target, training set and noise in all parts with the same d, so that differences can be taken
 seed by seed. Parts ``VARIANT/D/ALPHA``:
@@ -12,12 +12,8 @@ The part ``narrow`` has untied layers with d = 96 and p = 8, the proportions of 
 on a target whose singular values follow a power law: "singular_values" (the 8 that are not zero), a list over seeds.
 """
 
-import os
-from pathlib import Path
-
-os.environ.setdefault("OMP_NUM_THREADS", "1")
-
-from store import complete
+from command import command
+from store import by_name
 
 from attn_lib.problems import MarchenkoPastur, PowerLaw, SingleHead
 from attn_lib.simulation.robustness import train_variant
@@ -31,7 +27,6 @@ from attn_lib.simulation.tokens import (
     VocabularyGaussian,
 )
 
-RESULT = Path(__file__).with_name("robustness.json")
 LAM = 0.1
 SEEDS = {40: range(5), 64: range(100, 103), 120: range(4)}
 ALPHAS, FEW, ONE = (0.5, 1.0, 2.0, 4.0), (0.5, 2.0), (1.0,)
@@ -66,8 +61,8 @@ VARIANTS = {  # name: changes, alphas at d = 40, alphas at d = 64
 }
 RECORD = {
     "what": "Errors, ranks and overlaps of layers with untied weights, two heads, or other tokens.",
-    "script": "book/data/make_robustness.py",
     "seeds": "5 at d = 40, 3 at d = 64, 4 at d = 120, listed with each part",
+    "tolerance": 0.01,
 }
 
 
@@ -99,5 +94,7 @@ def parts():
     yield "narrow", narrow, (96, 8, range(6))
 
 
+measure = by_name(parts)
+
 if __name__ == "__main__":
-    complete(RESULT, RECORD, parts())
+    command(__file__)

@@ -1,6 +1,6 @@
 """Scaling laws of a single head with power-law targets: writes scaling_laws.json beside this file.
 
-About fifteen minutes on one core; parts that are there are kept. Two tokens, kappa = 1, Delta = 0.5. Parts:
+Two tokens, kappa = 1, Delta = 0.5. Parts:
 
 - ``theory/GAMMA/D``: columns over ALPHAS with lam = 0.4 sqrt(alpha): "excess", "distance" from s_star S0, "noise"
   (delta) and "threshold" (epsilon), of the state evolution;
@@ -16,16 +16,13 @@ About fifteen minutes on one core; parts that are there are kept. Two tokens, ka
   same N_TEST samples, and in the series "sequential" the "eigenvalues" of the first seed (for GAMMA = 1).
 """
 
-import os
 from functools import cache
-from pathlib import Path
-
-os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import numpy as np
+from command import command
 from scipy.optimize import minimize_scalar
 from scipy.special import expit
-from store import complete
+from store import by_name
 
 from attn_lib.fixed_point import ConvergenceError
 from attn_lib.problems import PowerLaw, SingleHead
@@ -36,11 +33,10 @@ from attn_lib.theory.scaling_laws import Curve, learning_curve
 from attn_lib.theory.single_head import solve
 from attn_lib.theory.tuning import optimal_lam
 
-RESULT = Path(__file__).with_name("scaling_laws.json")
 RECORD = {
     "what": "Excess test errors with power-law targets: layers trained at d = 30 to 400, theory up to d = 300 000.",
-    "script": "book/data/make_scaling_laws.py",
     "seeds": "listed with each part",
+    "tolerance": 0.01,
 }
 DELTA = 0.5
 FLOOR_SAMPLES, N_TEST, N_TEST_400 = 400_000, 60_000, 20_000
@@ -162,9 +158,9 @@ def excess(S, S0, s_star, seed):
     return float(np.concatenate(found).mean())
 
 
-def tokens(gamma, d, alpha, lam, seeds, keep):
+def tokens(gamma, d, alpha, lam, seeds, keep, *, device):
     e = train_single_head(
-        problem_at(gamma, d, alpha, lam), d=d, seeds=seeds, device="cpu", dtype="float32", tolerance=1e-3
+        problem_at(gamma, d, alpha, lam), d=d, seeds=seeds, device=device, dtype="float32", tolerance=1e-3
     )
     if not e.converged.all():
         raise RuntimeError(f"gamma = {gamma}, d = {d}, alpha = {alpha}, lam = {lam}: not converged")
@@ -223,5 +219,7 @@ def parts():
         yield f"peak/{lam}", peak, (lam,)
 
 
+measure = by_name(parts)
+
 if __name__ == "__main__":
-    complete(RESULT, RECORD, parts())
+    command(__file__)

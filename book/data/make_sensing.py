@@ -1,6 +1,6 @@
 """Tokens against Gaussian measurements at finite d, and theory at two to four tokens: writes sensing.json beside this.
 
-About ten minutes on one core; parts that are there are kept. All problems have lam = 0.01 (unless said), Delta = 0.5,
+All problems have lam = 0.01 (unless said), Delta = 0.5,
 kappa = 1 and, unless said, a Marchenko-Pastur target with kappa0 = 0.5. Parts:
 
 - ``universality/TARGET/ALPHA/D``: two tokens; "tokens" and "gaussians", each with "test_error", "train_loss",
@@ -11,23 +11,18 @@ kappa = 1 and, unless said, a Marchenko-Pastur target with kappa0 = 0.5. Parts:
   "test_error", "train_loss", "penalty", "rank", "error" (largest relative change from the last but one rule).
 """
 
-import os
-from pathlib import Path
-
-os.environ.setdefault("OMP_NUM_THREADS", "1")
-
-from store import complete
+from command import command
+from store import by_name
 
 from attn_lib.problems import MarchenkoPastur, PowerLaw, SingleHead
 from attn_lib.simulation.gaussian_sensing import train_on_gaussians
 from attn_lib.simulation.single_head import train_single_head
 from attn_lib.theory.single_head import solve
 
-RESULT = Path(__file__).with_name("sensing.json")
 RECORD = {
     "what": "Tokens against Gaussian measurements at d = 20 to 80; theory at two, three and four tokens.",
-    "script": "book/data/make_sensing.py",
     "seeds": "from 0 on, as many as entries in each part",
+    "tolerance": 0.01,
 }
 SEEDS = {
     ("marchenko-pastur", 0.5): {20: 96, 30: 64, 40: 32, 60: 12},
@@ -51,18 +46,18 @@ def columns(trained):
     return {**{name: getattr(trained, name).tolist() for name in NAMES}, "rank": rank.tolist()}
 
 
-def universality(target, alpha, d, seeds):
+def universality(target, alpha, d, seeds, *, device):
     problem = single_head(alpha, target, d)
-    tokens = train_single_head(problem, d=d, seeds=seeds, n_test=20_000, device="cpu")
+    tokens = train_single_head(problem, d=d, seeds=seeds, n_test=20_000, device=device)
     return {
         "tokens": columns(tokens),
         "gaussians": columns(train_on_gaussians(problem, d=d, seeds=seeds, n_test=20_000)),
     }
 
 
-def tokens(n_tokens, alpha2, d, seeds):
+def tokens(n_tokens, alpha2, d, seeds, *, device):
     problem = single_head(4 * alpha2 / (n_tokens**2 + n_tokens - 2), n_tokens=n_tokens)
-    return columns(train_single_head(problem, d=d, seeds=seeds, n_test=20_000, device="cpu"))
+    return columns(train_single_head(problem, d=d, seeds=seeds, n_test=20_000, device=device))
 
 
 def theory(n_tokens, alpha2, lam):
@@ -85,5 +80,7 @@ def parts():
         yield f"tokens/3/2.0/{d}", tokens, (3, 2.0, d, range(n_seeds))
 
 
+measure = by_name(parts)
+
 if __name__ == "__main__":
-    complete(RESULT, RECORD, parts())
+    command(__file__)

@@ -1,6 +1,6 @@
 """Test error against alpha on the published slices, theory and simulation: writes slices.json beside this file.
 
-About fifteen minutes on one core; parts that are there are kept. A slice changes one of omega, sigma, lambda, or omega
+A slice changes one of omega, sigma, lambda, or omega
 and A, from omega = 0.3, sigma = 0.5, lambda = 0.01 and the default A. Parts:
 
 - ``theory/SLICE``: {"problem": the parameters without alpha, "eps_lin": test error of the linear baseline,
@@ -12,19 +12,14 @@ and A, from omega = 0.3, sigma = 0.5, lambda = 0.01 and the default A. Parts:
   the same data in all slices with the same problem, and other data at every alpha.
 """
 
-import os
-from pathlib import Path
-
-os.environ.setdefault("OMP_NUM_THREADS", "1")
-
 import numpy as np
-from store import complete
+from command import command
+from store import by_name
 
 from attn_lib.problems import PositionalSemantic
 from attn_lib.simulation.erm import train_positional_semantic
 from attn_lib.theory.positional_semantic import linear_baseline, solve
 
-RESULT = Path(__file__).with_name("slices.json")
 OTHER_A = ((0.3, 0.7), (0.8, 0.2))
 DEFAULT = {"omega": 0.3, "sigma": 0.5, "lam": 0.01}
 SLICES = {
@@ -44,8 +39,8 @@ D, N_SEEDS = 500, 4
 ACCURACY, COARSE = 1e-3, {"lam=0.001": 1e-2}  # there each further digit takes minutes; the errors are stored
 RECORD = {
     "what": f"Test error against alpha on slices in omega, sigma, lambda and A; simulations at d = {D}.",
-    "script": "book/data/make_slices.py",
     "seeds": f"{N_SEEDS} at each alpha, listed with each part",
+    "tolerance": 0.01,
 }
 STARTS = ("semantic", "positional")
 
@@ -73,9 +68,9 @@ def branch(base, start, accuracy):
     return {name: [row[name] for row in rows] for name in rows[0]}
 
 
-def simulation(changed, alpha, seeds):
+def simulation(changed, alpha, seeds, *, device):
     problem = PositionalSemantic(alpha=alpha, **{**DEFAULT, **changed})
-    runs = [train_positional_semantic(problem, d=D, seeds=seeds, start=start, device="cpu") for start in STARTS]
+    runs = [train_positional_semantic(problem, d=D, seeds=seeds, start=start, device=device) for start in STARTS]
     if not all(run.converged.all() for run in runs):
         raise RuntimeError(f"{problem}: not converged")
     lower = np.argmin([run.train_loss for run in runs], axis=0)
@@ -96,5 +91,7 @@ def parts():
         yield f"theory/{name}", theory, (changed, COARSE.get(name, ACCURACY))
 
 
+measure = by_name(parts)
+
 if __name__ == "__main__":
-    complete(RESULT, RECORD, parts())
+    command(__file__)

@@ -1,6 +1,6 @@
 """Eigenvalues of trained layers of full rank: writes spectra.json beside this file.
 
-About a quarter of an hour on one core; parts that are there are kept. Parameters: lambda = 0.01, Delta = 0.5,
+Parameters: lambda = 0.01, Delta = 0.5,
 kappa = 1, two tokens. Parts, one run each:
 
 - ``marchenko-pastur/ALPHA/D/SEED``: kappa0 = 0.5. {"alpha", "d", "seeds": [SEED], "tolerance" of the training,
@@ -10,23 +10,18 @@ kappa = 1, two tokens. Parts, one run each:
 - ``power-law-gaussian/0.5/50/SEED``: "eigenvalues" of S trained on Gaussian measurements instead of tokens.
 """
 
-import os
-from pathlib import Path
-
-os.environ.setdefault("OMP_NUM_THREADS", "1")
-
 import numpy as np
-from store import complete
+from command import command
+from store import by_name
 
 from attn_lib.problems import MarchenkoPastur, PowerLaw, SingleHead
 from attn_lib.simulation.erm import train_single_head
 from attn_lib.simulation.gaussian_sensing import train_on_gaussians
 
-RESULT = Path(__file__).with_name("spectra.json")
 RECORD = {
     "what": "Eigenvalues of trained layers of full rank, Marchenko-Pastur and power-law targets, d = 50 to 200.",
-    "script": "book/data/make_spectra.py",
     "seeds": "one in each part, listed there",
+    "tolerance": 0.01,
 }
 SMALL = (0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 1.0, 2.0, 4.0, 10.0)
 # A larger alpha makes the same gradient a smaller distance from the minimum. At small alpha eigenvalues that vanish in
@@ -34,12 +29,12 @@ SMALL = (0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 1.0, 2.0, 4.0, 10.0)
 TOLERANCE = {0.02: 1e-5, 0.05: 1e-5, 0.1: 1e-5, 0.2: 1e-5, 10.0: 1e-2, 40.0: 3e-2}
 
 
-def trained(alpha, d, seed, power_law):
+def trained(alpha, d, seed, power_law, *, device):
     target = PowerLaw(gamma=1.0, d=d) if power_law else MarchenkoPastur(kappa0=0.5)
     problem = SingleHead(alpha=alpha, lam=0.01, Delta=0.5, kappa=1.0, target=target)
     tolerance = TOLERANCE.get(alpha, 1e-3)
     dtype = "float64" if tolerance < 1e-3 else "float32"
-    e = train_single_head(problem, d=d, seeds=[seed], dtype=dtype, tolerance=tolerance, n_test=100, device="cpu")
+    e = train_single_head(problem, d=d, seeds=[seed], dtype=dtype, tolerance=tolerance, n_test=100, device=device)
     if not e.converged.all():
         raise RuntimeError(f"{problem}, seed {seed}: not converged")
     values, vectors = np.linalg.eigh(e.S0[0])
@@ -86,5 +81,7 @@ def parts():
     yield part("marchenko-pastur", 40.0, 100, 9400)
 
 
+measure = by_name(parts)
+
 if __name__ == "__main__":
-    complete(RESULT, RECORD, parts())
+    command(__file__)

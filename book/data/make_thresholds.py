@@ -1,6 +1,6 @@
 """Around the thresholds of Part II, theory and simulation: writes thresholds.json beside this file.
 
-About an hour on one core; parts that are there are kept. Two tokens, kappa = 1; kappa0 = 0.5 unless said. Parts:
+Two tokens, kappa = 1; kappa0 = 0.5 unless said. Parts:
 
 - ``interpolation/D/SEED``: noisy labels (Delta = 0.5) held by least squares in their logits, without penalty, over
   S = W W^T/sqrt(p d). Columns "alpha" and "residual" (norm of the residual divided by d, 0 where weights of zero
@@ -22,15 +22,11 @@ About an hour on one core; parts that are there are kept. Two tokens, kappa = 1;
   of the state evolution; "failed" lists the alphas at which it was not solved.
 """
 
-import os
-from pathlib import Path
-
-os.environ.setdefault("OMP_NUM_THREADS", "1")
-
 import numpy as np
 import torch
+from command import command
 from scipy.optimize import minimize_scalar
-from store import complete
+from store import by_name
 
 from attn_lib.fixed_point import ConvergenceError
 from attn_lib.problems import MarchenkoPastur, SingleHead
@@ -42,11 +38,10 @@ from attn_lib.simulation.single_head_sampling import draw_matrix, draw_start, la
 from attn_lib.theory.bayes_optimal import solve_bayes_optimal
 from attn_lib.theory.single_head import solve
 
-RESULT = Path(__file__).with_name("thresholds.json")
 RECORD = {
     "what": "Interpolation and recovery of a single head: training and test errors, and both thresholds, at small lam.",
-    "script": "book/data/make_thresholds.py",
     "seeds": "the last number in the name of a part, or listed in it",
+    "tolerance": 0.01,
 }
 LAMS = (1e-2, 1e-3, 1e-4, 1e-5)
 INTERPOLATION = {40: range(100, 112), 60: range(200, 208), 80: range(300, 304)}
@@ -230,5 +225,7 @@ def parts():
             yield f"peak/{d}/{seed}", training, (0.5, d, 0.25, [seed])
 
 
+measure = by_name(parts)
+
 if __name__ == "__main__":
-    complete(RESULT, RECORD, parts())
+    command(__file__)

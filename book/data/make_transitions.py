@@ -1,6 +1,6 @@
 """alpha_c and alpha_l over omega with errors, and by plain product rules: writes transitions.json beside this file.
 
-About ten minutes on one core; parts that are there are kept. Parts:
+Parts:
 
 - ``alpha_c/OMEGA/coarse``, ``.../fine``, ``alpha_l/...``: {"alpha", "error"} of ``locate_alpha_c`` at two accuracies;
 - ``recipe/alpha_c/OMEGA``, ``recipe/alpha_l/OMEGA``: the published recipe (rule of degree 7, losses of degree 11,
@@ -10,14 +10,12 @@ About ten minutes on one core; parts that are there are kept. Parts:
 """
 
 import json
-import os
 from pathlib import Path
 
-os.environ.setdefault("OMP_NUM_THREADS", "1")
-
 import numpy as np
+from command import command
 from scipy.optimize import brentq
-from store import complete
+from store import by_name
 
 from attn_lib.problems import PositionalSemantic
 from attn_lib.proximal import attention_diagonal
@@ -26,11 +24,10 @@ from attn_lib.theory import transitions
 from attn_lib.theory.product_rule import damped_steps, gauss_hermite, rule_fixed_point, stroud_secrest
 
 HERE = Path(__file__).parent
-RESULT = HERE / "transitions.json"
 RECORD = {
     "what": "alpha_c and alpha_l over omega at two accuracies; the same by the published recipe and by product rules.",
-    "script": "book/data/make_transitions.py",
     "seeds": "none",
+    "tolerance": 0.001,
 }
 OMEGAS = (0.0, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.425)
 PUBLISHED_ALPHA_L = (0.075, 0.275, 0.325, 0.38)  # on the published grid besides these
@@ -126,6 +123,7 @@ def parts():
             yield f"product/{omega}/{2 * n - 1}", by_product_rule, (omega, n)
 
 
+measure = np.errstate(all="raise", under="ignore")(by_name(parts))
+
 if __name__ == "__main__":
-    np.seterr(all="raise", under="ignore")
-    complete(RESULT, RECORD, parts())
+    command(__file__)
