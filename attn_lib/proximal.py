@@ -15,7 +15,18 @@ two wells of competing depth: the proximal operator is the *global* minimiser an
 
 import numpy as np
 
-__all__ = ["attention_diagonal", "loss", "loss_derivatives", "moreau_objective", "descend", "prox"]
+__all__ = [
+    "attention_diagonal",
+    "loss",
+    "loss_expansion",
+    "loss_derivatives",
+    "moreau_objective",
+    "descend",
+    "prox",
+    "lowest_starts",
+]
+
+_BLOCK = 8192  # nodes of the proximal operator handled at a time, sized for the processor's cache
 
 
 def attention_diagonal(u, v):
@@ -31,7 +42,7 @@ def attention_diagonal(u, v):
     tuple of arrays
         (S11, S22), each in (0, 1).
     """
-    return _logistic(u * (u + v)), _logistic(u * (u - v))
+    return 0.5 + 0.5 * np.tanh(u * (u + v) / 2), 0.5 + 0.5 * np.tanh(u * (u - v) / 2)
 
 
 def loss(u, v, T11, T22, sigma):
@@ -48,8 +59,37 @@ def loss(u, v, T11, T22, sigma):
     -------
     array
     """
-    S11, S22 = attention_diagonal(u, v)
-    return sigma**2 * ((S11 - T11) ** 2 + (S22 - T22) ** 2)
+    rest1, rest2 = np.tanh(u * (u + v) / 2) / 2 + (0.5 - T11), np.tanh(u * (u - v) / 2) / 2 + (0.5 - T22)
+    return sigma**2 * (rest1 * rest1 + rest2 * rest2)
+
+
+def loss_expansion(u, v, T11, T22):
+    """Loss and its derivatives (l, l_u, l_v, l_uu, l_uv, l_vv), all divided by sigma**2.
+
+    Parameters
+    ----------
+    u, v, T11, T22
+        As in :func:`loss`.
+
+    Returns
+    -------
+    tuple of arrays
+        Six, each of the broadcast shape.
+    """
+    t1, t2 = np.tanh(u * (u + v) / 2), np.tanh(u * (u - v) / 2)  # 2 S - 1
+    slope1, slope2 = (1 - t1 * t1) / 4, (1 - t2 * t2) / 4
+    rest1, rest2 = t1 / 2 + (0.5 - T11), t2 / 2 + (0.5 - T22)
+    g1, g2 = 2 * rest1 * slope1, 2 * rest2 * slope2  # derivatives by the logits u^2 + uv and u^2 - uv
+    k1, k2 = 2 * slope1 * (slope1 - rest1 * t1), 2 * slope2 * (slope2 - rest2 * t2)
+    g, dg, k, dk, uu, uv = g1 + g2, g1 - g2, k1 + k2, k1 - k2, u * u, u * v
+    return (
+        rest1 * rest1 + rest2 * rest2,
+        2 * g * u + dg * v,
+        dg * u,
+        k * (4 * uu + v * v) + 4 * dk * uv + 2 * g,
+        2 * dk * uu + k * uv + dg,
+        k * uu,
+    )
 
 
 def loss_derivatives(u, v, T11, T22, sigma):
@@ -65,20 +105,8 @@ def loss_derivatives(u, v, T11, T22, sigma):
     tuple of arrays
         (l_u, l_v, l_uu, l_uv, l_vv), each of the broadcast shape.
     """
-    S11, S22 = attention_diagonal(u, v)
-    p, n = 2 * u + v, 2 * u - v  # d(u^2 + uv)/du and d(u^2 - uv)/du
-    slope1, slope2 = S11 * (1 - S11), S22 * (1 - S22)
-    rest1, rest2 = S11 - T11, S22 - T22
-    g1, g2 = 2 * sigma**2 * rest1 * slope1, 2 * sigma**2 * rest2 * slope2
-    k1 = 2 * sigma**2 * slope1 * (slope1 + rest1 * (1 - 2 * S11))
-    k2 = 2 * sigma**2 * slope2 * (slope2 + rest2 * (1 - 2 * S22))
-    return (
-        g1 * p + g2 * n,
-        (g1 - g2) * u,
-        k1 * p**2 + k2 * n**2 + 2 * (g1 + g2),
-        (k1 * p - k2 * n) * u + g1 - g2,
-        (k1 + k2) * u**2,
-    )
+    _, *derivatives = loss_expansion(u, v, T11, T22)
+    return tuple(sigma**2 * derivative for derivative in derivatives)
 
 
 def moreau_objective(u, v, w_u, w_v, T11, T22, V, sigma):
@@ -113,6 +141,8 @@ def descend(u, v, w_u, w_v, T11, T22, V, sigma, tol=1e-11, max_iter=200):
         Token standard deviation.
     tol : float
         Largest allowed ``|w - V grad l(z) - z|``, in the units of the fields.
+    max_iter : int
+        Evaluations of the objective at one node, halved steps included.
 
     Returns
     -------
@@ -122,48 +152,51 @@ def descend(u, v, w_u, w_v, T11, T22, V, sigma, tol=1e-11, max_iter=200):
     Raises
     ------
     RuntimeError
-        When some node has not reached ``tol`` after ``max_iter`` steps.
+        When some node has not reached ``tol`` after ``max_iter`` evaluations.
     """
-    nodes = np.broadcast_arrays(u, v, w_u, w_v, T11, T22, sigma)
+    nodes = np.broadcast_arrays(u, v, w_u, w_v, T11, T22, V * np.square(sigma))
     shape = nodes[0].shape
-    u, v, w_u, w_v, T11, T22, sigma = (np.array(x, dtype=float).ravel() for x in nodes)
-    todo = np.arange(u.size)
+    u, v, *fixed = (x.astype(float).ravel() for x in nodes)
+    todo, fixed, ahead_u, ahead_v, last = np.arange(u.size), np.array(fixed), u, v, None
     for _ in range(max_iter):
-        here = (T11[todo], T22[todo], sigma[todo])
-        x, y, wx, wy = u[todo], v[todo], w_u[todo], w_v[todo]
-        lu, lv, luu, luv, lvv = loss_derivatives(x, y, *here)
-        grad_u, grad_v = (x - wx) + V * lu, (y - wy) + V * lv
-        open_ = ~(np.hypot(grad_u, grad_v) <= tol)
-        if not open_.any():
-            return u.reshape(shape), v.reshape(shape)
-        todo = todo[open_]
-        here = (T11[todo], T22[todo], sigma[todo])
-        x, y, wx, wy, grad_u, grad_v = (a[open_] for a in (x, y, wx, wy, grad_u, grad_v))
-        a, b, c = 1 + V * luu[open_], V * luv[open_], 1 + V * lvv[open_]
-        lowest = (a + c) / 2 - np.hypot((a - c) / 2, b)
+        w_u, w_v, T11, T22, strength = fixed
+        rest, l_u, l_v, l_uu, l_uv, l_vv = loss_expansion(ahead_u, ahead_v, T11, T22)
+        grad_u, grad_v = ahead_u - w_u, ahead_v - w_v
+        value = (grad_u * grad_u + grad_v * grad_v) / 2 + strength * rest
+        grad_u, grad_v = grad_u + strength * l_u, grad_v + strength * l_v
+        done = grad_u * grad_u + grad_v * grad_v <= tol * tol
+        a, b, c = 1 + strength * l_uu, strength * l_uv, 1 + strength * l_vv
+        half = (a - c) / 2
+        lowest = (a + c) / 2 - np.sqrt(half * half + b * b)
         shift = np.where(lowest < 1e-8, 1e-8 - 2 * lowest, 0.0)
         a, c = a + shift, c + shift
         det = a * c - b * b
-        step_u, step_v = -(c * grad_u - b * grad_v) / det, -(a * grad_v - b * grad_u) / det
-        scale = np.minimum(1.0, 1.0 / np.maximum(np.hypot(step_u, step_v), 1e-300))
-
-        def objective(p, q, wx=wx, wy=wy, here=here):
-            return ((p - wx) ** 2 + (q - wy) ** 2) / 2 + V * loss(p, q, *here)
-
-        value = objective(x, y)
-        slope = grad_u * step_u + grad_v * step_v
-        for _ in range(40):
-            ahead = objective(x + scale * step_u, y + scale * step_v)
-            rises = ahead > value + 1e-4 * scale * slope + 1e-15 * (1 + np.abs(value))
-            if not rises.any():
-                break
-            scale = np.where(rises, scale / 2, scale)
-        u[todo], v[todo] = x + scale * step_u, y + scale * step_v
+        step_u, step_v = (b * grad_v - c * grad_u) / det, (b * grad_u - a * grad_v) / det
+        scale = 1 / np.sqrt(np.maximum(step_u * step_u + step_v * step_v, 1.0))
+        here = [ahead_u, ahead_v, value, grad_u * step_u + grad_v * step_v, step_u, step_v, scale]
+        if last is not None:
+            *_, before, slope, _, _, scale = last
+            fell = (value <= before + 1e-4 * scale * slope + 1e-15 * (1 + np.abs(before))) | (scale < 1e-12)
+            if not fell.all():
+                here = np.where(fell, here, [*last[:-1], scale / 2])
+                done &= fell
+        if done.any():
+            index = todo[done]
+            u[index], v[index] = ahead_u[done], ahead_v[done]
+            left = np.flatnonzero(~done)
+            if not left.size:
+                return u.reshape(shape), v.reshape(shape)
+            todo, fixed, here = todo[left], fixed.take(left, axis=1), [x.take(left) for x in here]
+        last = x, y, _, _, step_u, step_v, scale = here
+        ahead_u, ahead_v = x + scale * step_u, y + scale * step_v
     raise RuntimeError(f"proximal operator: {todo.size} of {u.size} nodes above tol = {tol} after {max_iter} steps")
 
 
 def prox(w_u, w_v, T11, T22, V, sigma):
-    """Global minimiser of the Moreau objective: downhill from several starts on either side of u = 0.
+    """Global minimiser of the Moreau objective: downhill from the lowest of several points on either side of u = 0.
+
+    Far from the origin (``|w| > 1``, or .7 where ``T11 + T22 < 1``) one side may hold several wells; there the search
+    goes downhill from six more points.
 
     Parameters
     ----------
@@ -175,15 +208,55 @@ def prox(w_u, w_v, T11, T22, V, sigma):
     tuple of arrays
         (u, v, value), where value is the minimum of ``|z - w|^2 / (2 V) + loss(z)`` (the Moreau envelope).
     """
-    w_u, w_v, T11, T22, sigma = np.broadcast_arrays(w_u, w_v, T11, T22, sigma)
+    nodes = np.broadcast_arrays(w_u, w_v, T11, T22, V, sigma)
+    flat = [x.ravel() for x in nodes]
+    blocks = [_deepest([x[i : i + _BLOCK] for x in flat]) for i in range(0, flat[0].size, _BLOCK)]
+    return tuple(np.concatenate(blocks, axis=1).reshape(3, *nodes[0].shape))
+
+
+def _deepest(here):
+    """Rows (u, v, value) of the deepest well found, for flat arrays w_u, w_v, T11, T22, V, sigma."""
+    best = _best(descend(*lowest_starts(*here), *here), here)
+    w_u, w_v, T11, T22, *_ = here
+    far = np.flatnonzero(w_u**2 + w_v**2 > np.where(T11 + T22 < 1, 0.5, 1.0))
+    if far.size:
+        here = [x[far] for x in here]
+        w_u, w_v, *_ = here
+        size = 0.5 + np.abs(w_u) + np.abs(w_v)
+        u, v = [w_u, -w_u, size, -size, size / 2, -size / 2], [w_v, w_v, w_v, w_v, -w_v, -w_v]
+        u, v = descend(np.array(u), np.array(v), *here)
+        best[:, far] = _best((np.vstack([u, best[0, far]]), np.vstack([v, best[1, far]])), here)
+    return best
+
+
+def _best(points, here):
+    """Rows (u, v, value) of the lowest of several points for each node, each of shape (number of points, N)."""
+    candidates = np.array([*points, moreau_objective(*points, *here)])
+    return np.take_along_axis(candidates, candidates[2].argmin(axis=0)[None, None], axis=1)[:, 0]
+
+
+def lowest_starts(w_u, w_v, T11, T22, V, sigma):
+    r"""The lowest of a few points on either side of u = 0, from which the way down is short.
+
+    Among them are four on the way from w to the nearest point of that side at which the layer is right,
+    :math:`S_{11}=T_{11}` and :math:`S_{22}=T_{22}` (or close to it where there is none).
+
+    Parameters
+    ----------
+    w_u, w_v, T11, T22, V, sigma : arrays, shape (N,), or floats
+
+    Returns
+    -------
+    tuple of arrays
+        (u, v), each of shape (2, N): u > 0 first.
+    """
+    logit1, logit2 = (np.log((T + 1e-3) / (1 + 1e-3 - T)) for T in (np.clip(T11, 0, 1), np.clip(T22, 0, 1)))
+    right_u = np.sqrt(np.maximum(logit1 + logit2, np.abs(logit1 - logit2)) / 2 + 1e-6)
+    right_v = (logit1 - logit2) / (2 * right_u)
     size = 0.5 + np.abs(w_u) + np.abs(w_v)
-    starts = [(w_u, w_v), (-w_u, w_v), (size, w_v), (-size, w_v), (size / 2, -w_v), (-size / 2, -w_v)]
-    wells = [descend(u, v, w_u, w_v, T11, T22, V, sigma) for u, v in starts]
-    values = [moreau_objective(u, v, w_u, w_v, T11, T22, V, sigma) for u, v in wells]
-    best = np.argmin(values, axis=0)[None]
-    pick = lambda stack: np.take_along_axis(np.array(stack), best, axis=0)[0]  # noqa: E731
-    return pick([u for u, _ in wells]), pick([v for _, v in wells]), pick(values)
-
-
-def _logistic(x):
-    return 0.5 * (1 + np.tanh(x / 2))
+    side, way = np.array([[1.0], [-1.0]]), np.array([0.25, 0.5, 0.75, 1.0])[:, None, None]
+    on_way = w_u + way * (side * right_u - w_u), w_v + way * (side * right_v - w_v)
+    u = np.concatenate([on_way[0], side * np.stack([np.abs(w_u), size, size / 2])[:, None]])
+    v = np.concatenate([on_way[1], np.broadcast_to(np.stack([w_v, w_v, -w_v])[:, None], (3, 2, len(w_v)))])
+    best = moreau_objective(u, v, w_u, w_v, T11, T22, V, sigma).argmin(axis=0)[None]
+    return np.take_along_axis(u, best, axis=0)[0], np.take_along_axis(v, best, axis=0)[0]
