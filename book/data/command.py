@@ -110,8 +110,9 @@ def comparison(tasks):
     ]
     for task in tasks:
         new, old = task.computed(), committed(task.script)["parts"]
+        estimates = task.record.get("estimates", ())
         both = [name for name in task.names if name in new and name in old]
-        found = {name: difference(old[name]["value"], new[name]["value"])[0] for name in both}
+        found = {name: difference(old[name]["value"], new[name]["value"], estimates)[0] for name in both}
         limit = task.record["tolerance"]
         before = sum(old[name]["cpu_seconds"] or 0.0 for name in both)
         now = sum(new[name]["cpu_seconds"] for name in both)

@@ -15,6 +15,7 @@ RECORD = {
     "what": "State evolution and simulation of layers with two columns, three tokens, two covariances.",
     "seeds": "0 to 3101, listed with each part",
     "tolerance": 0.001,
+    "estimates": ["standard_error"],
 }
 
 OMEGA = 0.3

@@ -23,6 +23,7 @@ RECORD = {
     "what": "Tokens against Gaussian measurements at d = 20 to 80; theory at two, three and four tokens.",
     "seeds": "from 0 on, as many as entries in each part",
     "tolerance": 0.01,
+    "estimates": ["error"],
 }
 SEEDS = {
     ("marchenko-pastur", 0.5): {20: 96, 30: 64, 40: 32, 60: 12},

@@ -41,6 +41,7 @@ RECORD = {
     "what": f"Test error against alpha on slices in omega, sigma, lambda and A; simulations at d = {D}.",
     "seeds": f"{N_SEEDS} at each alpha, listed with each part",
     "tolerance": 0.01,
+    "estimates": ["error"],
 }
 STARTS = ("semantic", "positional")
 

@@ -42,6 +42,7 @@ RECORD = {
     "what": "Interpolation and recovery of a single head: training and test errors, and both thresholds, at small lam.",
     "seeds": "the last number in the name of a part, or listed in it",
     "tolerance": 0.01,
+    "estimates": ["quadrature_error"],
 }
 LAMS = (1e-2, 1e-3, 1e-4, 1e-5)
 INTERPOLATION = {40: range(100, 112), 60: range(200, 208), 80: range(300, 304)}

@@ -36,7 +36,7 @@ RECORD = {
     "seeds": "none",
     "package": f"{PACKAGE} (MIT), Python package index",
     "weights": f"{FILE}, all-MiniLM-L6-v2 (Apache 2.0), float32",
-    "sha256": SHA256,
+    "sha256 of the weights": SHA256,
     "tolerance": 0.001,
 }
 

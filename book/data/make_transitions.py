@@ -28,6 +28,7 @@ RECORD = {
     "what": "alpha_c and alpha_l over omega at two accuracies; the same by the published recipe and by product rules.",
     "seeds": "none",
     "tolerance": 0.001,
+    "estimates": ["error"],
 }
 OMEGAS = (0.0, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.425)
 PUBLISHED_ALPHA_L = (0.075, 0.275, 0.325, 0.38)  # on the published grid besides these

@@ -1,9 +1,9 @@
 """Stored results: parts that scripts compute by name, each a cell of a sweep; and their tables in JSON.
 
-A script make_NAME.py has ``RECORD`` ("what" the results are, their "seeds", and the "tolerance" within which they can
-be computed again), ``parts()``, which yields (name, function, arguments), and ``measure = by_name(parts)``. Its cells
-are in .cache/data/NAME, where no finished part is lost; NAME.json has the parts that the book shows, and how they were
-made:
+A script make_NAME.py has ``RECORD`` ("what" the results are, their "seeds", the "tolerance" within which they can be
+computed again, and names of "estimates" of errors, which need not be the same), ``parts()``, which yields (name,
+function, arguments), and ``measure = by_name(parts)``. Its cells are in .cache/data/NAME, where no finished part is
+lost; NAME.json has the parts that the book shows, and how they were made:
 
 - "made": versions of Python and libraries, hash of the code (null where it was not recorded), device, and date;
 - "parts": by name "value", "cpu_seconds" (null where not recorded) and "made", the place in the list of that name;
@@ -197,13 +197,15 @@ def write(script, record, parts):
         new.replace(path)
 
 
-def difference(old, new):
+def difference(old, new, estimates=()):
     """How far two values of a part are apart.
 
     Parameters
     ----------
     old, new
         As JSON knows them. Numbers under the same keys, at any depth of lists, make a column.
+    estimates : list of str
+        Keys of columns that are left out: they estimate errors of others.
 
     Returns
     -------
@@ -217,21 +219,26 @@ def difference(old, new):
     largest, counts = 0.0, []
     for path in before.keys() | after.keys():
         pair = before.get(path, []), after.get(path, [])
-        if pair[0] == pair[1]:
+        if pair[0] == pair[1] or {*path} & {*estimates}:
             continue
         if not any(isinstance(x, float) for column in pair for x in column):
             counts.append("/".join(path))
             continue
-        alike = [None if _is_number(x) else x for x in pair[0]] == [None if _is_number(x) else x for x in pair[1]]
-        numbers = list(zip(*([x for x in column if _is_number(x)] for column in pair), strict=False))
+        alike, numbers = _pattern(pair[0]) == _pattern(pair[1]), zip(*map(_numbers, pair), strict=False)
+        numbers = list(numbers)
         scale = max((abs(x) for x, _ in numbers), default=0.0)
         far = max((abs(x - y) for x, y in numbers), default=0.0)
         largest = max(largest, far / max(scale, 1e-9) if alike else math.inf)
     return largest, sorted(counts)
 
 
-def _is_number(value):
-    return isinstance(value, int | float) and not isinstance(value, bool)
+def _numbers(column):
+    return [x for x in column if isinstance(x, int | float) and not isinstance(x, bool)]
+
+
+def _pattern(column):
+    """The column with one mark in the place of every number."""
+    return [_numbers if _numbers([x]) else x for x in column]
 
 
 def _columns(value):
