@@ -31,6 +31,7 @@ RECORD = {
     "what": "Replicon, one step of replica-symmetry breaking, simulated minus replica-symmetric losses, lower minima.",
     "seeds": "20000 to 34131, listed with each part",
     "tolerance": 0.001,
+    "estimates": ["smooth_error", "jump_error"],
 }
 STARTS = ("semantic", "positional")
 OMEGAS, ALPHAS = (0.0, 0.1, 0.2, 0.3, 0.4), (0.5, 0.65, 0.8, 1.0, 1.25, 1.5, 2.0)
