@@ -14,8 +14,8 @@ def gaussian_ball(step, radius, positive):
 
     Parameters
     ----------
-    step : float
-        Distance of neighbouring nodes, > 0; nodes sit at odd multiples of step / 2.
+    step : float or sequence of floats
+        Distance of neighbouring nodes, > 0, along all axes or along each; nodes sit at odd multiples of step / 2.
     radius : float
         Nodes further than this from the origin are left out.
     positive : sequence of bool
@@ -39,10 +39,11 @@ def gaussian_ball(step, radius, positive):
     >>> float((weight * x[0] ** 2 * x[1] ** 4).sum().round(3))
     3.0
     """
-    count = int(np.ceil(radius / step))
-    half = (np.arange(count) + 0.5) * step
-    axes = [half if only_positive else np.concatenate([-half[::-1], half]) for only_positive in positive]
+    steps, axes = np.broadcast_to(step, len(positive)), []
+    for h, only_positive in zip(steps, positive, strict=True):
+        half = (np.arange(int(np.ceil(radius / h))) + 0.5) * h
+        axes.append(half if only_positive else np.concatenate([-half[::-1], half]))
     x = np.stack(np.meshgrid(*axes, indexing="ij")).reshape(len(axes), -1)
     x = x[:, (x**2).sum(axis=0) < radius**2]
-    weight = np.exp(-(x**2).sum(axis=0) / 2) * (step / np.sqrt(2 * np.pi)) ** len(axes) * 2.0 ** sum(positive)
+    weight = np.exp(-(x**2).sum(axis=0) / 2) * np.prod(steps / np.sqrt(2 * np.pi)) * 2.0 ** sum(positive)
     return x, weight
