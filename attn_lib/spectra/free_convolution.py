@@ -98,7 +98,9 @@ class FreeConvolution:
         Tail
         """
         check_number("eps", eps, "a finite number", lambda v: True)
-        start = self._subordination(np.array([float(eps)]))[0]
+        start = self._inside(float(eps))
+        if start is None:
+            start = self._subordination(np.array([float(eps)]))[0]
         if start.imag == 0 and start.real > self.law.upper:
             return Tail(0.0, 0.0, 0.0, 0.0)
         corners = self._path(start)
@@ -250,6 +252,21 @@ class FreeConvolution:
         lower, upper, mass = self.law.support.T
         in_gap = (w.real[..., None] > (lower + upper) / 2) @ mass  # there the imaginary part is a multiple of pi
         return np.where(self._density(w) > 0, 1 - above, in_gap)
+
+    def _inside(self, x):
+        """w at one x inside the support, by Newton's method in the upper half plane, or None where it finds none.
+
+        A w above the real axis that is mapped to x is on the curve, and the only one.
+        """
+        w, scale = complex(x, self.delta), abs(x) + self.delta
+        for _ in range(15):
+            excess = w + self.delta**2 * self.law.resolvent(w) - x
+            w = w - excess / self._slope(w)
+            if not w.imag > self._floor * 1e3:
+                return None
+            if abs(excess) <= 1e-9 * scale:  # the step that followed has squared it
+                return w if abs(w + self.delta**2 * self.law.resolvent(w) - x) <= 1e-13 * scale else None
+        return None
 
     def _subordination(self, x):
         """w on the curve at each x, real where the density is zero."""

@@ -42,12 +42,13 @@ from scipy.special import expit
 
 from attn_lib.gaussian import gaussian_ball
 from attn_lib.theory.attention_jumps import ties
-from attn_lib.theory.attention_prox import descend, loss_terms, lowest, may_jump
+from attn_lib.theory.attention_prox import descend, loss_terms, may_jump, search
 from attn_lib.theory.spectral_prior import Hats
 
 __all__ = ["Averages", "TwoTokenChannel", "conjugates", "form_of", "rotated", "stein"]
 
 _BLOCK = 16384  # nodes at a time, so that they stay in the cache
+_NEAR = 0.03  # relative change of the overlaps up to which a search for other minima is good
 _WIDEST = 300.0  # standard deviation of a field, in units of 1/beta
 
 
@@ -136,7 +137,8 @@ class TwoTokenChannel:
     problem : SingleHead
         With n_tokens = 2.
     n : int
-        Nodes per half axis.
+        Nodes per half axis, in the geometric mean: the axes of the target have twice as many as the others, along which
+        the averages vary less.
     radius : float
         Of the ball of nodes, in units of a standard deviation.
 
@@ -157,16 +159,18 @@ class TwoTokenChannel:
     least_spread = 1e-12
     error_share = 1 / (1.5**2 - 1)  # of errors that fall like 1/n^2, where n grows by a factor 1.5
 
-    def __init__(self, problem, n=6, radius=5.5):
+    def __init__(self, problem, n=7, radius=5.5):
         self.problem, self.n, self.radius = problem, n, radius
         self.Q_prime = problem.target.second_moment + problem.Delta / 2
-        self.nodes, weight = gaussian_ball(radius / n, radius, [True, True, False, False])
+        fine, self.step = np.array([0.5, 2]) ** 0.5 * radius / n
+        self.nodes, weight = gaussian_ball([fine, fine, self.step, self.step], radius, [True, True, False, False])
         self.weight = weight / weight.sum()
         # neighbours on a line of the last coordinate, along which both fields move alike
         self.first = np.flatnonzero((self.nodes[:3, 1:] == self.nodes[:3, :-1]).all(axis=0))
         self.z0 = rotated(self.Q_prime**0.5 * self.nodes[:2])
         self.target = expit(problem.beta0 * self.z0)
         self.z, self.at_jumps = None, 0.0
+        self._searched, self._contested = None, np.zeros(self.weight.size, dtype=bool)
 
     def averages(self, overlaps, follow=False):
         """Averages at the overlaps.
@@ -184,14 +188,14 @@ class TwoTokenChannel:
         """
         z, total = np.empty_like(self.z0), np.zeros(len(Averages._fields))
         for part in (slice(i, i + _BLOCK) for i in range(0, self.weight.size, _BLOCK)):
-            before = None if self.z is None else self.z[:, part]
-            z[:, part] = self._prox(overlaps, part, before, follow)
+            z[:, part] = self._prox(overlaps, part, follow)
             total += (
                 self._terms(overlaps, z[:, part], *self._fields(overlaps, part), self.target[:, part])
                 @ self.weight[part]
             )
         self.z = z
         if not follow:
+            self._searched = self._searched if self._is_near(overlaps) else overlaps
             jumps = may_jump(self.problem.beta, overlaps.Sigma)
             self.at_jumps = self._at_jumps(overlaps) if jumps else 0.0
         total += self.at_jumps
@@ -246,12 +250,21 @@ class TwoTokenChannel:
         z0, own = self.z0[:, part], self.nodes[2:, part]
         return z0, m / self.Q_prime * z0 + rotated(spread * own[::-1])
 
-    def _prox(self, overlaps, part, z, follow):
+    def _prox(self, overlaps, part, follow):
         _, omega = self._fields(overlaps, part)
         target, beta, Sigma = self.target[:, part], self.problem.beta, overlaps.Sigma
-        if follow and z is not None:
-            return descend(z, omega, target, beta, Sigma)[0]
-        return lowest(omega, target, beta, Sigma, z)
+        start = None if self.z is None else self.z[:, part]
+        if follow and start is not None:
+            return descend(start, omega, target, beta, Sigma)[0]
+        among = self._contested[part] if self._is_near(overlaps) else None
+        z, contested = search(omega, target, beta, Sigma, omega if start is None else start, among)
+        if among is None:
+            self._contested[part] = contested
+        return z
+
+    def _is_near(self, overlaps):
+        """Whether the last search for other minima will do."""
+        return self._searched is not None and np.allclose(overlaps, self._searched, rtol=_NEAR, atol=0)
 
     def _terms(self, overlaps, z, z0, omega, target):
         """What :class:`Averages` averages, shape (6, N)."""
@@ -268,7 +281,7 @@ class TwoTokenChannel:
     def _at_jumps(self, overlaps):
         """What the sum over nodes lacks because the prox jumps between neighbours."""
         m, q, Sigma = overlaps
-        beta, h = self.problem.beta, self.radius / self.n
+        beta, h = self.problem.beta, self.step
         step = rotated(np.array([[max(q - m**2 / self.Q_prime, 0.0) ** 0.5 * h], [0.0]]))
         distance = np.square(np.diff(self.z, axis=1)[:, self.first]).sum(axis=0)
         first = self.first[distance > 2 * (step**2).sum()]

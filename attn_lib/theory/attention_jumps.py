@@ -42,14 +42,13 @@ def ties(left, right, omega, step, target, beta, Sigma, n_steps=8):
         The two wells there.
     """
     near = 1e-4 / beta
-    ahead, _ = descend(left, omega + step, target, beta, Sigma)
-    back, _ = descend(right, omega, target, beta, Sigma)
+    (ahead, _), (back, _) = _descend_both(left, right, omega + step, omega, target, beta, Sigma)
     index = np.flatnonzero(_distance(ahead, right) + _distance(back, left) > near)
     at_low, at_high, omega, target = (a[:, index] for a in (left, right, omega, target))
     low, high, t = np.zeros(index.size), np.ones(index.size), np.full(index.size, 0.5)
     for _ in range(n_steps):
-        left, left_value = descend(at_low, omega + t * step, target, beta, Sigma)
-        right, right_value = descend(at_high, omega + t * step, target, beta, Sigma)
+        here = omega + t * step
+        (left, left_value), (right, right_value) = _descend_both(at_low, at_high, here, here, target, beta, Sigma)
         gap = left_value - right_value
         apart = _distance(left, right) > near
         # where they are the same, one well has ended before t: the one whose minimum has moved further
@@ -65,6 +64,14 @@ def ties(left, right, omega, step, target, beta, Sigma, n_steps=8):
         if settled.all():
             break
     return index[apart], t[apart], left[:, apart], right[:, apart]
+
+
+def _descend_both(left, right, at_left, at_right, target, beta, Sigma):
+    """Minima reached from two sides, in one descent."""
+    z, value = descend(
+        *(np.concatenate(pair, axis=1) for pair in ((left, right), (at_left, at_right), (target, target))), beta, Sigma
+    )
+    return tuple(zip(np.split(z, 2, axis=1), np.split(value, 2), strict=True))
 
 
 def _distance(x, y):

@@ -16,8 +16,10 @@ cavity field, one near the target's field.
 import numpy as np
 from scipy.special import expit, logit
 
-__all__ = ["descend", "loss_terms", "lowest", "may_jump"]
+__all__ = ["descend", "loss_terms", "lowest", "may_jump", "search"]
 
+_FEWER = 0.7  # fraction of points left at which the others are dropped: that costs as much as a part of a Newton step
+_APART = 1e-4  # of two minima, in units of 1/beta
 _LONGEST = 1.5  # of a Newton step, in units of 1/beta: shorter than a well of the logistic function is wide
 
 
@@ -67,34 +69,47 @@ def descend(z, omega, target, beta, Sigma, tol=1e-7, max_iter=200):
     FloatingPointError
         Points that have not converged.
     """
-    z, index = z.copy(), np.arange(z.shape[1])
-    value = np.empty(z.shape[1])
-    x = z
+    found, value, index, x = np.empty(z.shape), np.empty(z.shape[1]), np.arange(z.shape[1]), z
     # Sigma multiplies the rounding error of s - t, and the flat loss turns it into one of the point
     rounding, tol = 1e-14 * (1 + Sigma / 100), tol * max(1, Sigma / 1e4)
     height, step, is_newton = _newton(x, omega, target, beta, Sigma)
-    value[:] = height
     for _ in range(max_iter):
+        short = is_newton & (np.abs(step).max(axis=0) < tol)
+        finished = index[short]
+        found[:, finished], value[finished] = (x + step)[:, short], height[short]
+        left = np.flatnonzero(~short)
+        if not left.size:
+            return found, value
+        if left.size < _FEWER * index.size:
+            index, x, height, step, omega, target = (a[..., left] for a in (index, x, height, step, omega, target))
         trial = x + step
         new_height, new_step, new_is_newton = _newton(trial, omega, target, beta, Sigma)
-        short = is_newton & (np.abs(step).max(axis=0) < tol)
-        falls = short | (new_height <= height + rounding * (1 + height))
-        x = np.where(falls, trial, x)
-        height = np.where(falls, new_height, height)
-        step, is_newton = np.where(falls, new_step, step / 2), falls & new_is_newton
-        finished = index[short]
-        z[:, finished], value[finished] = x[:, short], height[short]
-        left = ~short
-        if not left.any():
-            return z, value
-        index, x, height, step, is_newton, omega, target = (
-            a[..., left] for a in (index, x, height, step, is_newton, omega, target)
-        )
-    raise FloatingPointError(f"{index.size} proximal operators have not converged: Sigma = {Sigma:.3g}")
+        falls = new_height <= height + rounding * (1 + height)
+        if falls.all():
+            x, height, step, is_newton = trial, new_height, new_step, new_is_newton
+        else:
+            x, height = np.where(falls, trial, x), np.where(falls, new_height, height)
+            step, is_newton = np.where(falls, new_step, step / 2), falls & new_is_newton
+    raise FloatingPointError(f"{left.size} proximal operators have not converged: Sigma = {Sigma:.3g}")
 
 
-def lowest(omega, target, beta, Sigma, start=None):
-    r"""The global minimum of the prox objective.
+def lowest(omega, target, beta, Sigma):
+    """The global minimum of the prox objective.
+
+    Parameters
+    ----------
+    omega, target : arrays, shape (2, N)
+    beta, Sigma : float
+
+    Returns
+    -------
+    array, shape (2, N)
+    """
+    return search(omega, target, beta, Sigma, omega)[0]
+
+
+def search(omega, target, beta, Sigma, start, among=None):
+    r"""The global minimum of the prox objective, and where there are others.
 
     With :math:`a=\mathrm{logit}(t_u)/\beta-\omega_u` and b likewise for v, every stationary point has
     :math:`u-\omega_u` between the least and the largest of a, b/3 and 0: given v, u lies between
@@ -105,18 +120,23 @@ def lowest(omega, target, beta, Sigma, start=None):
     ----------
     omega, target : arrays, shape (2, N)
     beta, Sigma : float
-    start : array, shape (2, N), optional
+    start : array, shape (2, N)
         A guess.
+    among : bool array, shape (N,), optional
+        Where to look for other minima than the one next to the guess: everywhere by default.
 
     Returns
     -------
-    array, shape (2, N)
+    z : array, shape (2, N)
+    contested : bool array, shape (N,)
+        Where different minima were found.
     """
-    start = omega if start is None else start
     if not may_jump(beta, Sigma):
-        return descend(start, omega, target, beta, Sigma)[0]
+        return descend(start, omega, target, beta, Sigma)[0], np.zeros(omega.shape[1], dtype=bool)
     goal = logit(np.clip(target, 1e-15, 1 - 1e-15)) / beta
     several = ~_one_well(goal - omega, omega, target, beta, Sigma)
+    if among is not None:
+        several &= among
     # far out the loss is flat: the well of a distant target begins where the logistic function has its bend
     move = np.sign(goal) * np.minimum(np.abs(goal), np.maximum(3 / beta, np.sign(goal) * omega))
     follow = omega + (move - omega)[::-1] / 3
@@ -126,13 +146,19 @@ def lowest(omega, target, beta, Sigma, start=None):
         (several[1], np.stack([follow[0], move[1]])),
         (several.all(axis=0), move),
     ]
-    best, least = descend(start, omega, target, beta, Sigma)
-    for where, rival in rivals:
-        index = np.flatnonzero(where)
-        z, value = descend(rival[:, index], omega[:, index], target[:, index], beta, Sigma)
-        better = value < least[index] - 1e-12 * (1 + least[index])
-        best[:, index[better]], least[index[better]] = z[:, better], value[better]
-    return best
+    # all descents at once: the few slow points of each then take their steps together
+    indices = [np.arange(omega.shape[1]), *(np.flatnonzero(where) for where, _ in rivals)]
+    guesses = [start, *(rival[:, index] for (_, rival), index in zip(rivals, indices[1:], strict=True))]
+    nodes = np.concatenate(indices)
+    z, value = descend(np.concatenate(guesses, axis=1), omega[:, nodes], target[:, nodes], beta, Sigma)
+    ends = np.cumsum([index.size for index in indices])[:-1]
+    (best, *others), (least, *values) = np.split(z, ends, axis=1), np.split(value, ends)
+    contested = np.zeros(omega.shape[1], dtype=bool)
+    for index, other, height in zip(indices[1:], others, values, strict=True):
+        contested[index] |= np.abs(other - best[:, index]).max(axis=0) > _APART / beta
+        better = height < least[index] - 1e-12 * (1 + least[index])
+        best[:, index[better]], least[index[better]] = other[:, better], height[better]
+    return best, contested
 
 
 def _one_well(distance, omega, target, beta, Sigma):

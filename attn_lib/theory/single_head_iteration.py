@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from attn_lib.fixed_point import ConvergenceError, anderson
+from attn_lib.fixed_point import ConvergenceError, FixedPoint, anderson
 from attn_lib.theory.attention_channel import conjugates, form_of
 from attn_lib.theory.spectral_prior import Hats, Overlaps, Prior, potential
 
@@ -19,6 +19,8 @@ __all__ = ["State", "iterate", "reach", "refine", "starting_point"]
 _ROUGH, _FINE = 1e-3, 1e-11  # residuals of the two stages
 _COARSEST = 1e-5  # the largest residual that rounding may leave
 _NEAR = 0.03  # a residual from which the second stage may start although the first has not ended
+_STEP = 1e-5  # of the difference quotients of the Jacobian
+_MAX_BROYDEN, _LONGEST = 20, 1.0  # steps, and the longest one, of the second stage
 _MAX_ROUNDS = 3
 _SAME = 1e-10  # a change of the conjugates without a change of minima
 _IDENTITY = 1e-9
@@ -30,7 +32,7 @@ class State(NamedTuple):
     """A fixed point on one rule.
 
     ``values`` are the numbers whose accuracy is judged, ``unsettled`` is the largest relative change of a conjugate
-    when the minima of the prox are chosen anew.
+    when the minima of the prox are chosen anew, ``jacobian`` the derivative of the residual in the unknowns.
     """
 
     hats: Hats
@@ -42,6 +44,7 @@ class State(NamedTuple):
     unsettled: float
     form: str
     form_difference: float
+    jacobian: np.ndarray
 
 
 def starting_point(channel):
@@ -60,7 +63,7 @@ def starting_point(channel):
     return conjugates(channel, nothing, channel.averages(nothing))
 
 
-def iterate(problem, channel, prior, hats, settled=1e-4):
+def iterate(problem, channel, prior, hats, settled=1e-4, jacobian=None):
     """The fixed point on one rule.
 
     Parameters
@@ -74,6 +77,8 @@ def iterate(problem, channel, prior, hats, settled=1e-4):
         Where to begin.
     settled : float
         A change of the conjugates by a new choice of the minima of the prox that ends the rounds of the two stages.
+    jacobian : array, shape (3, 3), optional
+        That of a solution on another rule, of which ``hats`` is the fixed point: spares the first stage.
 
     Returns
     -------
@@ -93,32 +98,69 @@ def iterate(problem, channel, prior, hats, settled=1e-4):
         return np.log(found)
 
     n_iter, x = 0, np.log(hats)
-    for _ in range(_MAX_ROUNDS):
+    for attempt in range(_MAX_ROUNDS):
+        if attempt or jacobian is None:
+            x, count = _rough(update, x)
+            n_iter += count
         try:
-            rough = anderson(lambda x: update(x, False), x, tol=_ROUGH, memory=5, max_iter=100)
-        except ConvergenceError as error:  # minima that change hands may keep the residual from falling
-            rough = error.partial
-            if not rough.residual < _NEAR:
-                raise
-        fine = _followed(problem, channel, prior, update, rough.x)
-        x, n_iter = fine.x, n_iter + rough.n_iter + fine.n_iter + 1
-        try:
+            if not attempt and jacobian is not None:
+                update(x, False)
+            fine, jacobian = _followed(problem, channel, prior, update, x, jacobian)
+            x, n_iter = fine.x, n_iter + fine.n_iter + 1
             unsettled = float(np.abs(update(x, False) - x).max())
         except FloatingPointError as error:
-            raise ConvergenceError(f"no proximal operator at the fixed point: {error}", fine) from error
+            raise ConvergenceError(f"no proximal operator near the fixed point: {error}", x) from error
         if unsettled <= settled:
             break
     if unsettled > _SAME:
-        fine = _followed(problem, channel, prior, update, x)
+        fine, jacobian = _followed(problem, channel, prior, update, x, jacobian)
         n_iter += fine.n_iter
-    return _state(problem, channel, prior, fine, n_iter, unsettled)
+    return _state(problem, channel, prior, fine, n_iter, unsettled, jacobian)
 
 
-def _followed(problem, channel, prior, update, x):
+def _rough(update, x):
+    """The first stage: near by following the minima of the start, which is cheaper, then with the lowest ones."""
+    n_iter = 0
+    for follow, tol in ((True, _NEAR), (False, _ROUGH)):
+        try:
+            found = anderson(lambda x: update(x, follow), x, tol=tol, memory=5, max_iter=100)  # noqa: B023
+        except ConvergenceError as error:  # minima that change hands may keep the residual from falling
+            found = error.partial
+            if not (follow or found.residual < _NEAR):
+                raise
+        x, n_iter = found.x, n_iter + found.n_iter
+    return x, n_iter
+
+
+def _followed(problem, channel, prior, update, x, jacobian):
+    """The second stage: Broyden's method, and Anderson's where it fails."""
     m, q, _ = prior(problem, Hats(*np.exp(x))).overlaps
     # q - m^2/Q' suffers from cancellation near perfect recovery, and with it q_hat
     noise = 1e-15 * q * channel.Q_prime / max(q * channel.Q_prime - m**2, 1e-30)
-    return anderson(lambda x: update(x, True), x, tol=min(max(_FINE, noise), _COARSEST), memory=5)
+    tol = min(max(_FINE, noise), _COARSEST)
+
+    def residual(x):
+        return update(x, True) - x
+
+    n_iter, start, here = 1, x, residual(x)
+    if jacobian is None:
+        jacobian = np.column_stack([(residual(x + step) - here) / _STEP for step in _STEP * np.eye(x.size)])
+        n_iter += x.size
+    for _ in range(_MAX_BROYDEN):
+        if np.abs(here).max() <= tol:
+            return FixedPoint(x, float(np.abs(here).max()), n_iter), jacobian
+        try:
+            step = -np.linalg.solve(jacobian, here)
+            if not np.abs(step).max() < _LONGEST:
+                break
+            ahead = residual(x + step)
+        except (np.linalg.LinAlgError, FloatingPointError):
+            break
+        n_iter += 1
+        jacobian = jacobian + np.outer(ahead - here - jacobian @ step, step) / (step @ step)
+        x, here = x + step, ahead
+    found = anderson(lambda x: update(x, True), start, tol=tol, memory=5)
+    return found._replace(n_iter=n_iter + found.n_iter), jacobian
 
 
 def reach(problem, channel, prior, hats):
@@ -170,7 +212,7 @@ def refine(problem, channel, prior, accuracy, hats=None):
     n_iter = state.n_iter
     for _ in range(_MAX_RULES - 1):
         channel, previous = channel.refined(), state
-        state = iterate(problem, channel, prior, state.hats, accuracy)
+        state = iterate(problem, channel, prior, state.hats, accuracy, state.jacobian)
         n_iter += state.n_iter
         errors = {n: channel.error_share * abs(value - previous.values[n]) for n, value in state.values.items()}
         if state.unsettled <= accuracy and all(
@@ -205,7 +247,7 @@ def _lowered(problem, channel, prior):
     return state
 
 
-def _state(problem, channel, prior, point, n_iter, unsettled):
+def _state(problem, channel, prior, point, n_iter, unsettled, jacobian):
     hats = Hats(*map(float, np.exp(point.x)))
     found = prior(problem, hats)
     overlaps = found.overlaps
@@ -226,4 +268,4 @@ def _state(problem, channel, prior, point, n_iter, unsettled):
         "penalty": found.penalty,
         "rank": found.rank,
     }
-    return State(hats, found, phi, values, point.residual, n_iter, unsettled, form, difference)
+    return State(hats, found, phi, values, point.residual, n_iter, unsettled, form, difference, jacobian)
