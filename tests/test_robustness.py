@@ -7,7 +7,7 @@ import torch
 from attn_lib.problems import MarchenkoPastur, SingleHead
 from attn_lib.simulation.heads_risk import HeadsRisk, preactivations
 from attn_lib.simulation.lbfgs import value_and_gradient
-from attn_lib.simulation.robustness import train_variant, variant_data
+from attn_lib.simulation.robustness import train_variant
 from attn_lib.simulation.single_head import train_single_head
 from attn_lib.simulation.tokens import (
     Correlated,
@@ -20,6 +20,7 @@ from attn_lib.simulation.tokens import (
     VocabularyGaussian,
     embeddings,
 )
+from attn_lib.simulation.variant_sampling import variant_data
 
 ROUNDING = {"rtol": 1e-10, "atol": 1e-12}  # double precision; entries are of order 1
 PROBLEM = SingleHead(alpha=1.0, lam=0.1, Delta=0.5, kappa=0.75, target=MarchenkoPastur(kappa0=0.5))
@@ -33,7 +34,8 @@ def normal(*shape):
 
 def small_risk(n_heads, tied, cross=False):
     law, problem = Correlated(0.5), THREE_TOKENS
-    _, x, keys, Y = variant_data(problem, law, d=6, n=40, seed=3, cross=cross)
+    data = variant_data(problem, law, d=6, n=40, seed=3, cross=cross)
+    x, keys, Y = (None if v is None else v[None] for v in data[1:])
     risk = HeadsRisk(x, Y, problem.lam, 1.3, law.variances(6), p=4, n_heads=n_heads, tied=tied, keys=keys)
     return risk, *normal(2, 1, n_heads * (2 - tied) * 24)
 
@@ -42,16 +44,16 @@ def small_risk(n_heads, tied, cross=False):
 @pytest.mark.parametrize("n_heads", [1, 2])
 def test_agrees_with_automatic_differentiation(n_heads, tied, cross):
     risk, Q, _ = small_risk(n_heads, tied, cross)
-    keys, centred = (risk.keys, 0) if cross else (risk.x, 1)
+    (x,), (Y,), (keys,), centred = risk.x, risk.Y, *((risk.keys, 0) if cross else (risk.x, 1))
     Q.requires_grad_(True)
     weights = Q.reshape(n_heads, -1, 6, 4)
     A = 0
     for w in weights:
         M = w[0] @ w[-1].T / 24**0.5
         trace = centred * (M.diagonal() * risk.variances).sum()
-        z = torch.einsum("nai,ij,nbj->nab", risk.x, M, keys) - torch.eye(3).double() * trace
+        z = torch.einsum("nai,ij,nbj->nab", x, M, keys) - torch.eye(3).double() * trace
         A = A + torch.softmax(1.3 * z / 6**0.5, dim=-1) / n_heads
-    value = ((A - risk.Y) ** 2).sum() + THREE_TOKENS.lam * (weights**2).sum() / (1 if tied else 2)
+    value = ((A - Y) ** 2).sum() + THREE_TOKENS.lam * (weights**2).sum() / (1 if tied else 2)
     (gradient,) = torch.autograd.grad(value, Q)
     found = value_and_gradient(risk, Q.detach())
     torch.testing.assert_close(found[0][0], value.detach(), **ROUNDING)

@@ -138,7 +138,7 @@ def test_identity_lowest_of_the_scales_is_kept_and_trapped_runs_counted():
 
 def test_identity_seeds_in_a_batch_are_seeds_one_by_one(monkeypatch):
     alone = train(seeds=range(5))
-    monkeypatch.setattr(erm, "_seeds_at_once", lambda settings: 3)
+    monkeypatch.setattr(erm, "batches", lambda seeds, *_: [seeds[:3], seeds[3:]])
     together = train(seeds=range(5))
     np.testing.assert_array_equal(alone.seeds, together.seeds)
     np.testing.assert_array_equal(alone.Q_star, together.Q_star)

@@ -37,8 +37,8 @@ def data(problem, d, seed, n):
 
 def risk_of(problem, d, seed, n, rank=None):
     p = PositionalEncoding(problem, d).vectors
-    sample = data(problem, d, seed, n)
-    return GeneralRisk(sample, p, rank=rank or problem.rank, lam=problem.lam, device="cpu", dtype=torch.float64)
+    samples = [data(problem, d, seed, n)]
+    return GeneralRisk(samples, p, rank=rank or problem.rank, lam=problem.lam, device="cpu", dtype=torch.float64)
 
 
 def plain_risk(problem, d, seed, n):
@@ -61,8 +61,8 @@ def random_Q(*shape):
 def test_agrees_with_autograd_through_outputs():
     risk, plain = risk_of(PROBLEM, D, 0, 60), plain_risk(PROBLEM, D, 0, 60)
     Q = random_Q(3, D * 2)
-    loss, g = risk.loss(risk.fields(Q))
-    gradient = risk.adjoint(g) + risk.lam * Q
+    (loss,), g = risk.loss(risk.fields(Q[None]))
+    gradient = risk.adjoint(g)[0] + risk.lam * Q
     for run in range(3):
         one = Q[run].reshape(D, 2).clone().requires_grad_()
         value = plain(one)
@@ -75,14 +75,14 @@ def test_identity_rotations_and_a_column_of_zeros_change_nothing():
     risk, rank_one = risk_of(PROBLEM, D, 0, 60), risk_of(PROBLEM, D, 0, 60, rank=1)
     Q = random_Q(D, 2)
     rotation = torch.linalg.qr(random_Q(2, 2))[0]
-    values = [risk.loss(risk.fields(q.reshape(1, -1)))[0].item() for q in (Q, Q @ rotation)]
+    values = [risk.loss(risk.fields(q.reshape(1, 1, -1)))[0].item() for q in (Q, Q @ rotation)]
     np.testing.assert_allclose(values[1], values[0], **ROUNDING)
     padded = torch.stack([Q[:, 0], torch.zeros(D, dtype=torch.float64)], dim=1)
-    loss, g = risk.loss(risk.fields(padded.reshape(1, -1)))
-    expected, g_one = rank_one.loss(rank_one.fields(Q[:, 0][None]))
+    loss, g = risk.loss(risk.fields(padded.reshape(1, 1, -1)))
+    expected, g_one = rank_one.loss(rank_one.fields(Q[:, 0][None, None]))
     gradient = risk.adjoint(g).reshape(D, 2)
     np.testing.assert_allclose(loss, expected, **ROUNDING)
-    np.testing.assert_allclose(gradient[:, 0], rank_one.adjoint(g_one)[0], **ROUNDING)
+    np.testing.assert_allclose(gradient[:, 0], rank_one.adjoint(g_one)[0, 0], **ROUNDING)
     assert (gradient[:, 1] == 0).all()
 
 
@@ -188,9 +188,9 @@ def test_identity_a_second_column_lowers_the_risk():
         one = general.train_general(replace(problem, rank=1), d=D, seeds=[seed], device="cpu")
         risk = risk_of(problem, D, seed, round(problem.alpha * D))
         small = 1e-3 * np.random.default_rng(0).standard_normal(D)
-        start = torch.as_tensor(np.stack([one.Q[0, :, 0], small], axis=1)).reshape(1, -1)
+        start = torch.as_tensor(np.stack([one.Q[0, :, 0], small], axis=1)).reshape(1, 1, -1)
         two = minimise(risk, start, tolerance=1e-5 * problem.lam * D**0.5, max_iter=1000)
-        assert two.value[0] / D < (1 - 1e-3) * one.train_loss[0]  # the minimum of rank one is a saddle of rank two
+        assert two.value[0, 0] / D < (1 - 1e-3) * one.train_loss[0]  # the minimum of rank one is a saddle of rank two
 
 
 def test_identity_a_run_cut_short_is_reported():

@@ -232,7 +232,7 @@ def test_agrees_with_single_precision():
 
 def test_identity_seeds_may_share_a_batch(monkeypatch):
     alone = train_single_head(PROBLEM, d=20, seeds=[3, 8], centring="empirical")
-    monkeypatch.setattr(single_head, "_seeds_at_once", lambda *_: 2)
+    monkeypatch.setattr(single_head, "batches", lambda seeds, *_: [seeds])
     together = train_single_head(PROBLEM, d=20, seeds=[3, 8], centring="empirical")
     for name in ("train_loss", "penalty", "test_error", "m", "q"):
         # rounding differs between batched products, and the path ends elsewhere within the tolerance
@@ -279,8 +279,8 @@ def peak():
     return 1024 * int(re.search(r"VmHWM:\\s+(\\d+) kB", open("/proc/self/status").read())[1])
 def train(d, n, **options):
     problem = SingleHead(alpha=n / d**2, lam=0.01, Delta=0.5, kappa=1.0, target=MarchenkoPastur(kappa0=0.5))
-    e = single_head.train_single_head(problem, d=d, seeds=[0], max_iter=3, device="cpu", **options)
-    return single_head.bytes_needed(problem, e.settings)
+    single_head.train_single_head(problem, d=d, seeds=[0], max_iter=3, device="cpu", **options)
+    return single_head.single_head_bytes(problem, d=d, n=n, p=d, **options)
 train(10, 100, n_test=10)
 before = peak()
 needed = train(60, 200_000, n_test=10)

@@ -26,7 +26,8 @@ from tqdm import tqdm
 
 from attn_lib import proximal
 from attn_lib.problems import PositionalSemantic
-from attn_lib.simulation._checks import check_seeds, check_size, is_integer, is_real, require
+from attn_lib.simulation._checks import attention_size, check_integers, check_positive, check_seeds, is_real, require
+from attn_lib.simulation._hardware import chosen_device
 from attn_lib.simulation.risk import AttentionRisk
 from attn_lib.simulation.sampling import draw_sample, draw_target, generator
 
@@ -107,6 +108,7 @@ def train_by_amp(
     damping=0.7,
     prox="global",
     tolerance=0.0,
+    device=None,
     progress=False,
 ):
     r"""Run message passing on the data sets of :func:`~attn_lib.simulation.erm.train_positional_semantic`.
@@ -135,6 +137,9 @@ def train_by_amp(
         the well. Its stable fixed points are local minima of the risk.
     tolerance : float
         A run stops when ``|Q^{t+1} - Q^t| / sqrt(d)`` is at most this.
+    device : str, optional
+        "cpu", "cuda", "cuda:1"...; by default "cuda" where there is one. It makes the products with the tokens. The
+        prox, where nearly all the time goes, is computed on the CPU.
     progress : bool
         Show a progress bar over seeds.
 
@@ -168,19 +173,19 @@ def train_by_amp(
     ((2, 6), True)
     """
     seeds = list(seeds) if isinstance(seeds, Iterable) else seeds
-    n = round(problem.alpha * d) if is_integer(d) else 0
+    n, device = attention_size(problem, d), chosen_device(device)
     V = problem.rho / (2 * problem.lam) if V is None else V
     settings = Settings(d, n, start, signal, noise, V, n_iter, damping, prox, tolerance)
-    _check(settings, problem, seeds)
-    rows = [_run(problem, settings, seed) for seed in tqdm(seeds, desc=f"{start} start", disable=not progress)]
+    _check(settings, seeds)
+    rows = [_run(problem, settings, seed, device) for seed in tqdm(seeds, desc=f"{start} start", disable=not progress)]
     columns = {name: np.array([row[name] for row in rows]) for name in rows[0]}
     return MessagePassing(problem=problem, settings=settings, seeds=np.array(seeds), **columns)
 
 
-def _run(problem, s, seed):
+def _run(problem, s, seed, device):
     """All iterations of one seed, as a dict of results."""
     rho, Q_star = problem.rho, draw_target(s.d, seed)
-    risk = _Sample(problem, draw_sample(problem, Q_star, n=s.n, seed=seed))
+    risk = _Sample(problem, draw_sample(problem, Q_star, n=s.n, seed=seed), device)
     Q, V, g, z = _first(s, Q_star, seed), s.V, np.zeros((2, s.n)), None
     trajectory, steps, converged, diverged = [], [], False, False
     for t in range(s.n_iter + 1):
@@ -231,21 +236,22 @@ class _Sample:
 
     ROTATION = np.array([[1.0, -1.0], [1.0, 1.0]]) / np.sqrt(2)
 
-    def __init__(self, problem, sample):
-        self.risk = AttentionRisk([sample], problem.lam, device=torch.device("cpu"), dtype=torch.float64)
-        b, g = self.risk.b[0, 0].numpy(), self.risk.g[0, 0].numpy()
+    def __init__(self, problem, sample, device):
+        self.device = device
+        self.risk = AttentionRisk([sample], problem.lam, device=torch.device(device), dtype=torch.float64)
+        b, g = (v[0, 0].cpu().numpy() for v in (self.risk.b, self.risk.g))
         self.T11, self.T22 = (b / g).T  # c - 2 b S + g S^2 = g (S - b/g)^2 + a constant
         self.sigma = np.sqrt(g[:, 0] / 2)
 
     def fields(self, Q):
         """(u, v) of every sample, and the loss without the penalty."""
-        h = self.risk.fields(torch.as_tensor(Q)[None, None])
-        return self.ROTATION @ h.numpy().reshape(-1, 2).T, self.risk.loss(h)[0].item()
+        h = self.risk.fields(torch.as_tensor(Q, device=self.device)[None, None])
+        return self.ROTATION @ h.cpu().numpy().reshape(-1, 2).T, self.risk.loss(h)[0].item()
 
     def adjoint(self, g):
         """Transpose of the fields, (d,)."""
         in_tokens = np.ascontiguousarray((self.ROTATION.T @ g).T).reshape(1, 1, -1)
-        return self.risk.adjoint(torch.as_tensor(in_tokens))[0, 0].numpy()
+        return self.risk.adjoint(torch.as_tensor(in_tokens, device=self.device))[0, 0].cpu().numpy()
 
     def output(self, w, V, z, kind):
         """Prox z, g = (z - w)/V, and the divergence of g summed over the samples."""
@@ -263,15 +269,14 @@ class _Sample:
         return z[:, 0], g[:, 0], divergence
 
 
-def _check(s, problem, seeds):
-    check_size(problem, s.d, s.n)
+def _check(s, seeds):
     require(s.start in STARTS, "start", s.start, f"one of {STARTS}")
     for name in ("signal", "noise", "tolerance"):
         value = getattr(s, name)
         require(is_real(value) and value >= 0, name, value, "a finite number >= 0")
     require(s.signal + s.noise > 0, "noise", s.noise, "> 0 where signal = 0")
-    require(is_real(s.V) and s.V > 0, "V", s.V, "a finite number > 0")
-    require(is_integer(s.n_iter) and s.n_iter >= 1, "n_iter", s.n_iter, "an integer >= 1")
+    check_positive(V=s.V)
+    check_integers(1, n_iter=s.n_iter)
     require(is_real(s.damping) and 0 <= s.damping < 1, "damping", s.damping, "a number in [0, 1)")
     require(s.prox in ("global", "local"), "prox", s.prox, "'global' or 'local'")
     check_seeds(seeds)

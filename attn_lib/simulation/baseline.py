@@ -3,7 +3,7 @@ r"""The purely positional linear layer of Part I at finite d, by least squares.
 .. math:: f_W(x) = W x, \qquad \min_W \sum_{\mu=1}^n \frac{|y^\mu - W x^\mu|^2}{2d}
 
 W is a 2 x 2 matrix that mixes the raw tokens of every sample in the same way: it sees which position a token has, and
-nothing of its content.
+nothing of its content. All there is to compute are sums over tokens that are drawn on the CPU; it stays there.
 """
 
 from collections.abc import Iterable
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from attn_lib.problems import PositionalSemantic
-from attn_lib.simulation._checks import check_seeds, check_size, is_integer, require
+from attn_lib.simulation._checks import attention_size, check_integers, check_seeds
 from attn_lib.simulation.attention import GramMatrices, gram_matrices, squared_error
 from attn_lib.simulation.sampling import draw_sample, draw_target
 
@@ -123,9 +123,8 @@ def train_linear_baseline(problem, *, d, seeds, n_test=2000):
     """
     seeds = list(seeds) if isinstance(seeds, Iterable) else seeds
     check_seeds(seeds)
-    require(is_integer(n_test) and n_test >= 2, "n_test", n_test, "an integer >= 2")
-    n = round(problem.alpha * d) if is_integer(d) else 0
-    check_size(problem, d, n)
+    check_integers(2, n_test=n_test)
+    n = attention_size(problem, d)
     rows = []
     for seed in seeds:
         Q_star = draw_target(d, seed)

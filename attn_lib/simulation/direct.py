@@ -17,11 +17,20 @@ import torch
 
 from attn_lib.fixed_point import ConvergenceError
 from attn_lib.problems import SingleHead
-from attn_lib.simulation._checks import check_memory, check_seeds, is_integer, is_real, require
+from attn_lib.simulation._checks import (
+    check_integers,
+    check_positive,
+    check_seeds,
+    is_integer,
+    is_real,
+    require,
+    single_head_size,
+)
+from attn_lib.simulation._hardware import DTYPES, batches, check_memory, chosen_device, single_head_bytes
 from attn_lib.simulation.lbfgs import minimise
 from attn_lib.simulation.sensing import TokenMeasurement
 from attn_lib.simulation.single_head_risk import DirectRisk, FactorisedRisk, attention_loss
-from attn_lib.simulation.single_head_sampling import draw_matrix, draw_start, labelled_tokens
+from attn_lib.simulation.single_head_sampling import draw_matrix, draw_start, stacked_tokens
 
 __all__ = ["TrainedDirect", "cross_validation", "train_direct"]
 
@@ -64,7 +73,19 @@ class TrainedDirect:
     S0: np.ndarray
 
 
-def train_direct(problem, *, d, seeds, start=0, scale=1.0, n_test=10_000, tolerance=1e-4, max_iter=5000):
+def train_direct(
+    problem,
+    *,
+    d,
+    seeds,
+    start=0,
+    scale=1.0,
+    n_test=10_000,
+    tolerance=1e-4,
+    max_iter=5000,
+    device=None,
+    dtype="float64",
+):
     r"""Train S on drawn data sets, one per seed, from a random symmetric matrix of either sign.
 
     A seed has the target, the training set and the fresh samples that it has in
@@ -89,6 +110,8 @@ def train_direct(problem, *, d, seeds, start=0, scale=1.0, n_test=10_000, tolera
         :math:`\mathrm{tr}\,S^2=1`; > 0.
     max_iter : int
         >= 1. A run that needs more iterations is returned with converged = False.
+    device, dtype : str
+        As in :func:`~attn_lib.simulation.single_head.train_single_head`.
 
     Returns
     -------
@@ -118,18 +141,25 @@ def train_direct(problem, *, d, seeds, start=0, scale=1.0, n_test=10_000, tolera
     ((2, 20), True, True)
     """
     seeds = list(seeds) if isinstance(seeds, Iterable) else seeds
-    d, n = _checked_size(problem, d, n_test)
-    require(is_integer(start) and start >= 0, "start", start, "an integer >= 0")
-    require(is_integer(max_iter) and max_iter >= 1, "max_iter", max_iter, "an integer >= 1")
-    for name, value in (("scale", scale), ("tolerance", tolerance)):
-        require(is_real(value) and value > 0, name, value, "a finite number > 0")
+    d, n, _ = single_head_size(problem, d, width=False)
+    device = chosen_device(device, dtype)
+    check_integers(0, start=start)
+    check_integers(1, max_iter=max_iter)
+    check_integers(2, n_test=n_test)
+    check_positive(scale=scale, tolerance=tolerance)
     check_seeds(seeds)
-    rows = [_train(problem, d, n, seed, _start(d, seed, start, scale), n_test, tolerance, max_iter) for seed in seeds]
+    needed = single_head_bytes(problem, d=d, n=n, p=d, n_test=n_test, dtype=dtype)
+    check_memory(needed, problem, n=n, n_test=n_test, device=device)
+    rows = []
+    for batch in batches(seeds, device, needed):
+        S = np.stack([_start(d, seed, start, scale) for seed in batch])
+        S = torch.as_tensor(S, device=device, dtype=DTYPES[dtype])
+        rows += _train(problem, d, n, batch, S, n_test, tolerance, max_iter)
     columns = {name: np.array([row[name] for row in rows]) for name in rows[0]}
     return TrainedDirect(problem=problem, seeds=np.array(seeds), **columns)
 
 
-def cross_validation(problem, *, d, seeds, lams, direct=False, folds=5, tolerance=1e-3, max_iter=5000):
+def cross_validation(problem, *, d, seeds, lams, direct=False, folds=5, tolerance=1e-3, max_iter=5000, device=None):
     """Validation error at each lambda, by which a user of real data would choose it.
 
     The training set of a seed is divided into folds, and each is left out in turn: trained without it, at rising
@@ -147,7 +177,7 @@ def cross_validation(problem, *, d, seeds, lams, direct=False, folds=5, toleranc
         Whether S is trained, or W (d x round(kappa d)).
     folds : int
         From 2 to n: every fold-th sample makes a fold.
-    tolerance, max_iter
+    tolerance, max_iter, device
         As in :func:`train_direct`; of the factorised risk as in
         :func:`~attn_lib.simulation.single_head.train_single_head`.
 
@@ -173,86 +203,84 @@ def cross_validation(problem, *, d, seeds, lams, direct=False, folds=5, toleranc
            [0.17, 0.22, 0.36]])
     """
     seeds = list(seeds) if isinstance(seeds, Iterable) else seeds
-    d, n = _checked_size(problem, d, 2)
+    d, n, p = single_head_size(problem, d, width=direct is False)
+    device = chosen_device(device)
     lams = list(lams) if isinstance(lams, Iterable) else lams
     lams_ok = isinstance(lams, list) and lams and all(is_real(lam) and lam > 0 for lam in lams)
     require(lams_ok and sorted(set(lams)) == lams, "lams", lams, "rising numbers > 0, not empty")
     require(isinstance(direct, bool), "direct", direct, "True or False")
     require(is_integer(folds) and 2 <= folds <= n, "folds", folds, f"an integer in [2, {n}]")
-    require(is_real(tolerance) and tolerance > 0, "tolerance", tolerance, "a finite number > 0")
-    require(is_integer(max_iter) and max_iter >= 1, "max_iter", max_iter, "an integer >= 1")
+    check_positive(tolerance=tolerance)
+    check_integers(1, max_iter=max_iter)
     check_seeds(seeds)
-    p = round(problem.kappa * d)
-    require(direct or p >= 1, "kappa", problem.kappa, f"large enough for round(kappa d) >= 1 at d = {d}")
-    errors = np.zeros((len(seeds), len(lams)))
-    for row, seed in zip(errors, seeds, strict=True):
-        x, Y = labelled_tokens(problem, draw_matrix(problem, d, seed), n=n, seed=seed)
+    needed = single_head_bytes(problem, d=d, n=n, p=d if direct else p, n_test=n)
+    check_memory(needed, problem, n=n, n_test=0, device=device)
+    left_out = torch.arange(n, device=device) % folds
+    errors = []
+    for batch in batches(seeds, device, needed):
+        targets = [draw_matrix(problem, d, seed) for seed in batch]
+        data = stacked_tokens(problem, targets, n=n, seeds=batch, device=device)
+        start = [_start(d, seed, 0, 1.0) if direct else draw_start(d, p, seed, 0).ravel() for seed in batch]
+        start, total = torch.as_tensor(np.stack(start), device=device), 0.0
         for fold in range(folds):
-            left_out = torch.arange(n) % folds == fold
-            kept, test = ([v[mask][None] for v in (x, Y)] for mask in (~left_out, left_out))
-            row += _path(problem, d, p, seed, lams, direct, *kept, *test, tolerance, max_iter) / n
-    return errors
+            kept, test = ([v[:, mask] for v in data] for mask in (left_out != fold, left_out == fold))
+            total = total + _path(problem, d, p, batch, start, lams, direct, *kept, *test, tolerance, max_iter) / n
+        errors.append(total)
+    return np.concatenate(errors)
 
 
-def _path(problem, d, p, seed, lams, direct, x, Y, x_test, Y_test, tolerance, max_iter):
-    """Sum of the losses of the test samples at each lambda."""
+def _path(problem, d, p, seeds, Q, lams, direct, x, Y, x_test, Y_test, tolerance, max_iter):
+    """Sum of the losses of the test samples, (seed, lam), trained from Q (seed, parameters)."""
     measurement, loss = TokenMeasurement(x), attention_loss(problem, "seq2lab", x, Y)
     fresh, test_loss = TokenMeasurement(x_test), attention_loss(problem, "seq2lab", x_test, Y_test)
-    Q = _start(d, seed, 0, 1.0) if direct else torch.as_tensor(draw_start(d, p, seed, 0)).reshape(1, -1)
     errors = []
     for lam in lams:
         risk = DirectRisk(measurement, loss, lam, d=d) if direct else FactorisedRisk(measurement, loss, lam, d=d, p=p)
         unit = risk.lam * (d if direct else p * d) ** 0.5
         minimum = minimise(risk, Q, tolerance=tolerance * unit, max_iter=max_iter)
-        if not minimum.converged.all():
-            n_iter = minimum.n_iter.item()
+        failed = minimum.converged.logical_not().cpu().numpy()
+        if failed.any():
+            seed, n_iter = seeds[failed.argmax()], minimum.n_iter[failed.argmax()].item()
             message = f"{problem} at lam = {lam}, seed {seed}: not converged after {n_iter} iterations"
             raise ConvergenceError(message, minimum)
         Q = minimum.Q
-        errors.append(test_loss.errors(fresh.measure(risk.matrix(Q))).sum().item())
-    return np.array(errors)
+        errors.append(test_loss.errors(fresh.measure(risk.matrix(Q))).sum(1).cpu().numpy())
+    return np.stack(errors, axis=1)
 
 
-def _train(problem, d, n, seed, S, n_test, tolerance, max_iter):
-    """Minimise for one seed; a dict of results."""
-    S0 = draw_matrix(problem, d, seed)
-    x, Y = (v[None] for v in labelled_tokens(problem, S0, n=n, seed=seed))
+def _train(problem, d, n, seeds, S, n_test, tolerance, max_iter):
+    """Minimise for all these seeds at once, from S (seed, d d); one dict of results per seed."""
+    targets = [draw_matrix(problem, d, seed) for seed in seeds]
+    x, Y = stacked_tokens(problem, targets, n=n, seeds=seeds, device=S.device, dtype=S.dtype)
     risk = DirectRisk(TokenMeasurement(x), attention_loss(problem, "seq2lab", x, Y), problem.lam, d=d)
     unit = risk.lam * d**0.5
     minimum = minimise(risk, S, tolerance=tolerance * unit, max_iter=max_iter)
     data_term, _ = risk.loss(risk.fields(minimum.Q))
-    x, Y = (v[None] for v in labelled_tokens(problem, S0, n=n_test, seed=seed, stream="test"))
-    errors = attention_loss(problem, "seq2lab", x, Y).errors(TokenMeasurement(x).measure(risk.matrix(minimum.Q)))
-    S = risk.matrix(minimum.Q)[0].numpy()
-    q = (S * S).sum() / d
-    return {
-        "train_loss": data_term.item() / d**2,
-        "penalty": problem.lam * q,
-        "test_error": errors.mean().item(),
-        "test_error_se": errors.std().item() / n_test**0.5,
-        "m": (S * S0).sum() / d,
-        "q": q,
-        "eigenvalues": np.linalg.eigvalsh(S),
-        "gradient_norm": minimum.gradient_norm.item() / unit,
-        "n_iter": minimum.n_iter.item(),
-        "converged": minimum.converged.item(),
-        "S": S,
-        "S0": S0,
-    }
+    learned = risk.matrix(minimum.Q).double()
+    rows = []
+    for i, (seed, S0) in enumerate(zip(seeds, targets, strict=True)):
+        x, Y = stacked_tokens(problem, [S0], n=n_test, seeds=[seed], stream="test", device=S.device)
+        errors = attention_loss(problem, "seq2lab", x, Y).errors(TokenMeasurement(x).measure(learned[i : i + 1]))
+        matrix = learned[i].cpu().numpy()
+        q = (matrix * matrix).sum() / d
+        rows.append({
+            "train_loss": data_term[i].item() / d**2,
+            "penalty": problem.lam * q,
+            "test_error": errors.mean().item(),
+            "test_error_se": errors.std().item() / n_test**0.5,
+            "m": (matrix * S0).sum() / d,
+            "q": q,
+            "eigenvalues": np.linalg.eigvalsh(matrix),
+            "gradient_norm": minimum.gradient_norm[i].item() / unit,
+            "n_iter": minimum.n_iter[i].item(),
+            "converged": minimum.converged[i].item(),
+            "S": matrix,
+            "S0": S0,
+        })  # fmt: skip
+    return rows
 
 
 def _start(d, seed, start, scale):
-    """Scale times a matrix of the Gaussian orthogonal ensemble with tr Z^2 = 1, as a vector (1, d d)."""
+    """Scale times a matrix of the Gaussian orthogonal ensemble with tr Z^2 = 1, as a vector (d d,)."""
     G = draw_start(d, d, seed, start)
-    return torch.as_tensor(scale * (G + G.T) / (2 * d) ** 0.5).reshape(1, -1)
-
-
-def _checked_size(problem, d, n_test):
-    """d and n."""
-    require(isinstance(problem, SingleHead), "problem", problem, "a SingleHead")
-    require(is_integer(d) and d >= 2, "d", d, "an integer >= 2")
-    d, n = int(d), round(problem.alpha * int(d) ** 2)
-    require(n >= 1, "alpha", problem.alpha, f"large enough for round(alpha d^2) >= 1 at d = {d}")
-    require(is_integer(n_test) and n_test >= 2, "n_test", n_test, "an integer >= 2")
-    check_memory(n, n_test, problem.n_tokens, d)
-    return d, n
+    return (scale * (G + G.T) / (2 * d) ** 0.5).ravel()

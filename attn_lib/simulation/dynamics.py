@@ -18,7 +18,8 @@ import torch
 from tqdm import tqdm
 
 from attn_lib.problems import PositionalSemantic
-from attn_lib.simulation._checks import DTYPES, check_hardware, check_seeds, check_size, is_integer, is_real, require
+from attn_lib.simulation._checks import attention_size, check_integers, check_positive, check_seeds, is_real, require
+from attn_lib.simulation._hardware import DTYPES, attention_bytes, batches, chosen_device
 from attn_lib.simulation.attention import gram_matrices, squared_error, student_attention
 from attn_lib.simulation.descent import OPTIMISERS, descend, largest_curvature
 from attn_lib.simulation.risk import AttentionRisk
@@ -180,15 +181,13 @@ def train_by_descent(
     seeds = list(seeds) if isinstance(seeds, Iterable) else seeds
     starts = (starts,) if isinstance(starts, Start) else tuple(starts) if isinstance(starts, Iterable) else starts
     record_every = n_steps if record_every is None else record_every
-    device = device or ("cuda" if torch.cuda.is_available() else "cpu")
-    _check(problem, d, seeds, starts, n_steps, learning_rate, optimiser, record_every, n_test, str(device), dtype)
+    n, device = attention_size(problem, d), chosen_device(device, dtype)
+    _check(seeds, starts, n_steps, learning_rate, optimiser, record_every, n_test)
     steps = np.array([t for t in range(n_steps + 1) if t % record_every == 0 or t == n_steps])
-    n = round(problem.alpha * d)
-    at_once = max(1, CACHED // (2 * n * d)) if device == "cpu" else len(seeds)
+    groups = batches(seeds, device, attention_bytes(d, n, len(starts), dtype), on_cpu=max(1, CACHED // (2 * n * d)))
     columns, limits = [], []
     with tqdm(total=len(seeds), desc=optimiser, disable=not progress) as bar:
-        for i in range(0, len(seeds), at_once):
-            batch = seeds[i : i + at_once]
+        for batch in groups:
             Q_star = np.array([draw_target(d, seed) for seed in batch])
             samples = (draw_sample(problem, q, n=n, seed=s) for q, s in zip(Q_star, batch, strict=True))
             risk = AttentionRisk(samples, problem.lam, device=torch.device(device), dtype=DTYPES[dtype])
@@ -242,8 +241,7 @@ def _initial(starts, Q_star, seed):
     return [a + b * Q_star + c * rng.standard_normal(len(Q_star)) for a, b, c in starts]
 
 
-def _check(problem, d, seeds, starts, n_steps, learning_rate, optimiser, record_every, n_test, device, dtype):
-    check_size(problem, d, round(problem.alpha * d) if is_integer(d) else 0)
+def _check(seeds, starts, n_steps, learning_rate, optimiser, record_every, n_test):
     check_seeds(seeds)
     starts_ok = (
         isinstance(starts, tuple)
@@ -251,9 +249,7 @@ def _check(problem, d, seeds, starts, n_steps, learning_rate, optimiser, record_
         and all(isinstance(s, Start) and all(map(is_real, s)) and any(s) for s in starts)
     )
     require(starts_ok, "starts", starts, "one or more Start with finite coefficients that are not all zero")
-    for name, value in (("n_steps", n_steps), ("record_every", record_every)):
-        require(is_integer(value) and value >= 1, name, value, "an integer >= 1")
-    require(is_real(learning_rate) and learning_rate > 0, "learning_rate", learning_rate, "a finite number > 0")
+    check_integers(1, n_steps=n_steps, record_every=record_every)
+    check_positive(learning_rate=learning_rate)
     require(optimiser in tuple(OPTIMISERS), "optimiser", optimiser, f"one of {tuple(OPTIMISERS)}")
-    require(is_integer(n_test) and n_test >= 2, "n_test", n_test, "an integer >= 2")
-    check_hardware(device, dtype)
+    check_integers(2, n_test=n_test)

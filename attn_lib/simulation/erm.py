@@ -16,7 +16,8 @@ import torch
 from tqdm import tqdm
 
 from attn_lib.problems import PositionalSemantic
-from attn_lib.simulation._checks import DTYPES, check_training, free_memory, is_integer, lowest
+from attn_lib.simulation._checks import attention_size, check_training, lowest
+from attn_lib.simulation._hardware import DTYPES, attention_bytes, batches, chosen_device
 from attn_lib.simulation.attention import gram_matrices, squared_error, student_attention
 from attn_lib.simulation.lbfgs import minimise
 from attn_lib.simulation.risk import AttentionRisk
@@ -174,17 +175,14 @@ def train_positional_semantic(
     seeds = list(seeds) if isinstance(seeds, Iterable) else seeds
     if scales is None and isinstance(start, str):
         scales = START_SCALES.get(start)
-    if device is None:
-        device = "cuda" if torch.cuda.is_available() else "cpu"
-    n = round(problem.alpha * d) if is_integer(d) else 0
-    settings = Settings(d, n, n_test, start, scales, tolerance, max_iter, str(device), dtype)
-    check_training(settings, problem, seeds, tuple(START_SCALES))
-    size = _seeds_at_once(settings)
+    n, device = attention_size(problem, d), chosen_device(device, dtype)
+    settings = Settings(d, n, n_test, start, scales, tolerance, max_iter, device, dtype)
+    check_training(settings, seeds, tuple(START_SCALES))
     rows = []
     with tqdm(total=len(seeds), desc=f"{start} start", disable=not progress) as bar:
-        for i in range(0, len(seeds), size):
-            rows += _train(problem, settings, seeds[i : i + size])
-            bar.update(len(rows) - i)
+        for batch in batches(seeds, device, attention_bytes(d, n, len(scales), dtype)):
+            rows += _train(problem, settings, batch)
+            bar.update(len(batch))
     columns = {name: np.array([row[name] for row in rows]) for name in rows[0]}
     return TrainedAttention(problem=problem, settings=settings, seeds=np.array(seeds), **columns)
 
@@ -242,11 +240,3 @@ def _measure(problem, settings, seed, Q, Q_star):
         "Q": Q if larger >= 0 else -Q,
         "Q_star": Q_star,
     }
-
-
-def _seeds_at_once(settings):
-    """One on a CPU, where memory bandwidth decides; what fits in a third of the free memory on a GPU."""
-    device = torch.device(settings.device)
-    if device.type == "cpu":
-        return 1
-    return max(1, free_memory(device) // 3 // (2 * settings.n * settings.d * DTYPES[settings.dtype].itemsize))

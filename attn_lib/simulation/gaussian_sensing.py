@@ -18,7 +18,15 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from attn_lib.simulation._checks import check_seeds, free_memory, is_integer, is_real, require
+from attn_lib.simulation._checks import (
+    check_integers,
+    check_positive,
+    check_seeds,
+    free_memory,
+    require,
+    single_head_size,
+)
+from attn_lib.simulation._hardware import BLOCK, DTYPES, batches, chosen_device, stacked
 from attn_lib.simulation.lbfgs import minimise
 from attn_lib.simulation.sampling import generator
 from attn_lib.simulation.sensing import pairs
@@ -47,7 +55,8 @@ class GaussianMeasurement:
 
     def __init__(self, entries, d):
         self.entries = entries
-        self.i, self.j = torch.triu_indices(d, d)
+        self.d = d
+        self.i, self.j = torch.triu_indices(d, d, device=entries.device)
         n_pairs = entries.shape[2]
         a, b = pairs(round((2 * n_pairs + 0.25) ** 0.5 - 0.5))
         self.scale = ((1 + (a == b).double()) / d).sqrt().to(entries)
@@ -61,8 +70,7 @@ class GaussianMeasurement:
     def adjoint(self, g):
         """Sum of g_ab A_ab, (set, n, pair) to (set, d, d)."""
         flat = torch.einsum("snp,snpk->sk", g * self.scale, self.entries) / self.weight
-        d = self.i[-1] + 1
-        total = flat.new_zeros(len(flat), d, d)
+        total = flat.new_zeros(len(flat), self.d, self.d)
         total[:, self.i, self.j] = total[:, self.j, self.i] = flat
         return total
 
@@ -98,7 +106,9 @@ class TrainedOnGaussians:
     S0: np.ndarray
 
 
-def train_on_gaussians(problem, *, d, seeds, n_test=10_000, tolerance=1e-4, max_iter=2000):
+def train_on_gaussians(
+    problem, *, d, seeds, n_test=10_000, tolerance=1e-4, max_iter=2000, device=None, dtype="float64"
+):
     """Train as :func:`~attn_lib.simulation.single_head.train_single_head` does, on Gaussian measurements.
 
     A seed has the same target S0 and the same start W there; only what the samples measure differs.
@@ -116,6 +126,8 @@ def train_on_gaussians(problem, *, d, seeds, n_test=10_000, tolerance=1e-4, max_
         On the norm of the gradient divided by 2 lambda sqrt(p d), > 0.
     max_iter : int
         >= 1.
+    device, dtype : str
+        As in :func:`~attn_lib.simulation.single_head.train_single_head`.
 
     Returns
     -------
@@ -139,35 +151,61 @@ def train_on_gaussians(problem, *, d, seeds, n_test=10_000, tolerance=1e-4, max_
     ((1, 12), True)
     """
     seeds = list(seeds) if isinstance(seeds, Iterable) else seeds
-    require(is_integer(d) and d >= 2, "d", d, "an integer >= 2")
-    d = int(d)
-    n, p = round(problem.alpha * d**2), round(problem.kappa * d)
-    require(n >= 1, "alpha", problem.alpha, f"large enough for round(alpha d^2) >= 1 at d = {d}")
-    require(p >= 1, "kappa", problem.kappa, f"large enough for round(kappa d) >= 1 at d = {d}")
-    require(is_integer(n_test) and n_test >= 2, "n_test", n_test, "an integer >= 2")
-    require(is_integer(max_iter) and max_iter >= 1, "max_iter", max_iter, "an integer >= 1")
-    require(is_real(tolerance) and tolerance > 0, "tolerance", tolerance, "a finite number > 0")
+    d, n, p = single_head_size(problem, d)
+    device = chosen_device(device, dtype)
+    check_integers(2, n_test=n_test)
+    check_integers(1, max_iter=max_iter)
+    check_positive(tolerance=tolerance)
     check_seeds(seeds)
-    needed = 2 * 8 * n * problem.n_tokens * (problem.n_tokens + 1) // 2 * d * (d + 1) // 2
-    free = free_memory(torch.device("cpu"))
-    require(needed < free, "d", d, f"smaller: the matrices need {needed:.3g} bytes, and {free:.3g} are free")
-    rows = [_train(problem, d, n, p, seed, n_test, tolerance, max_iter) for seed in seeds]
+    needed = 2 * DTYPES[dtype].itemsize * n * problem.n_tokens * (problem.n_tokens + 1) // 2 * d * (d + 1) // 2
+    needed += 8 * 4 * BLOCK
+    free = free_memory(torch.device(device))
+    allowed = f"smaller: the matrices need {needed:.3g} bytes, and {free:.3g} are free on {device}"
+    require(needed < free, "d", d, allowed)
+    kind, rows = {"device": device, "dtype": DTYPES[dtype]}, []
+    for batch in batches(seeds, device, needed):
+        rows += _train(problem, d, n, p, batch, n_test, tolerance, max_iter, kind)
     return TrainedOnGaussians(**{name: np.array([row[name] for row in rows]) for name in rows[0]})
 
 
-def _train(problem, d, n, p, seed, n_test, tolerance, max_iter):
-    """Minimise for one seed; a dict of results."""
-    S0, rng = draw_matrix(problem, d, seed), generator(seed, "train")
-    n_pairs = problem.n_tokens * (problem.n_tokens + 1) // 2
-    measurement = GaussianMeasurement(torch.as_tensor(rng.standard_normal((1, n, n_pairs, d * (d + 1) // 2))), d)
-    fields = measurement.measure(torch.as_tensor(S0)[None])
-    loss = AttentionLoss(labels(problem, fields, torch.as_tensor(rng.standard_normal(fields.shape))), problem.beta)
-    risk = FactorisedRisk(measurement, loss, problem.lam, d=d, p=p)
+def _train(problem, d, n, p, seeds, n_test, tolerance, max_iter, kind):
+    """Minimise for all these seeds at once; one dict of results per seed."""
+    targets = [draw_matrix(problem, d, seed) for seed in seeds]
+    data = [_draw(problem, S0, n, seed, kind) for S0, seed in zip(targets, seeds, strict=True)]
+    entries, Y = stacked(data)
+    risk = FactorisedRisk(GaussianMeasurement(entries, d), AttentionLoss(Y, problem.beta), problem.lam, d=d, p=p)
     unit = 2 * problem.lam * (p * d) ** 0.5
-    W = torch.as_tensor(draw_start(d, p, seed, 0)).flatten()[None]
+    W = torch.as_tensor(np.stack([draw_start(d, p, seed, 0).ravel() for seed in seeds]), **kind)
     minimum = minimise(risk, W, tolerance=tolerance * unit, max_iter=max_iter)
-    data_term, _ = risk.loss(risk.fields(minimum.Q))
-    S = risk.matrix(minimum.Q)[0].numpy()
+    data_terms, _ = risk.loss(risk.fields(minimum.Q))
+    learned = risk.matrix(minimum.Q).cpu().numpy().astype(float)
+    return [
+        {
+            "train_loss": data_terms[i].item() / d**2,
+            "penalty": problem.lam * (minimum.Q[i] ** 2).sum().item() / d**2,
+            "converged": minimum.converged[i].item(),
+            **_measured(problem, n_test, seed, learned[i], targets[i]),
+        }
+        for i, seed in enumerate(seeds)
+    ]
+
+
+def _draw(problem, S0, n, seed, kind):
+    """Entries of the sensing matrices and labels of one data set: drawn and labelled in float64, some at a time."""
+    d, n_pairs, rng = len(S0), problem.n_tokens * (problem.n_tokens + 1) // 2, generator(seed, "train")
+    shape, S0 = (n_pairs, d * (d + 1) // 2), torch.as_tensor(S0, device=kind["device"])[None]
+    entries, fields = torch.empty(n, *shape, **kind), []
+    for block in entries.split(max(1, BLOCK // (shape[0] * shape[1]))):
+        numbers = torch.as_tensor(rng.standard_normal(block.shape), device=block.device)
+        block.copy_(numbers)
+        fields.append(GaussianMeasurement(numbers[None], d).measure(S0)[0])
+    noise = torch.as_tensor(rng.standard_normal((n, n_pairs)), device=entries.device)
+    return entries, labels(problem, torch.cat(fields), noise).to(entries.dtype)
+
+
+def _measured(problem, n_test, seed, S, S0):
+    """Overlaps, spectrum, and the test error, with its standard error, on the CPU: nothing in it grows with d."""
+    d, n_pairs = len(S), problem.n_tokens * (problem.n_tokens + 1) // 2
     m, q, Q0 = ((A * B).sum() / d for A, B in ((S, S0), (S, S), (S0, S0)))
 
     # a fresh measurement enters through its fields only, and they are Gaussian: no matrices need to be drawn
@@ -179,14 +217,11 @@ def _train(problem, d, n, p, seed, n_test, tolerance, max_iter):
     Y = labels(problem, z0, torch.as_tensor(fresh.standard_normal(z0.shape)))
     errors = AttentionLoss(Y, problem.beta).errors(z)
     return {
-        "train_loss": data_term.item() / d**2,
-        "penalty": problem.lam * (minimum.Q**2).sum().item() / d**2,
         "test_error": errors.mean().item(),
         "test_error_se": errors.std().item() / n_test**0.5,
         "m": m,
         "q": q,
         "eigenvalues": np.linalg.eigvalsh(S),
-        "converged": minimum.converged.item(),
         "S": S,
         "S0": S0,
     }

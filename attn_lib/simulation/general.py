@@ -15,7 +15,8 @@ from tqdm import tqdm
 
 from attn_lib.problems import GeneralAttention
 from attn_lib.simulation import erm
-from attn_lib.simulation._checks import DTYPES, check_training, is_integer, lowest, require
+from attn_lib.simulation._checks import attention_size, check_training, lowest, require
+from attn_lib.simulation._hardware import DTYPES, attention_bytes, batches, chosen_device
 from attn_lib.simulation.attention import squared_error
 from attn_lib.simulation.general_risk import (
     GeneralRisk,
@@ -117,7 +118,7 @@ def train_general(
         The start is multiplied by each of these in turn and the run of lowest loss is kept. By default
         ``START_SCALES[start]``.
     n_test, tolerance, max_iter, device, dtype, progress
-        As in :func:`~attn_lib.simulation.erm.train_positional_semantic`; on a GPU, too, one seed at a time.
+        As in :func:`~attn_lib.simulation.erm.train_positional_semantic`.
 
     Returns
     -------
@@ -147,42 +148,49 @@ def train_general(
     seeds = list(seeds) if isinstance(seeds, Iterable) else seeds
     if scales is None and isinstance(start, str):
         scales = START_SCALES.get(start)
-    if device is None:
-        device = "cuda" if torch.cuda.is_available() else "cpu"
-    n = round(problem.alpha * d) if is_integer(d) else 0
-    settings = erm.Settings(d, n, n_test, start, scales, tolerance, max_iter, str(device), dtype)
-    check_training(settings, problem, seeds, tuple(START_SCALES))
+    n, device = attention_size(problem, d), chosen_device(device, dtype)
+    settings = erm.Settings(d, n, n_test, start, scales, tolerance, max_iter, device, dtype)
+    check_training(settings, seeds, tuple(START_SCALES))
     require(start != "mixed" or problem.rank >= 2, "start", start, f"another one at rank = {problem.rank}")
     encoding = PositionalEncoding(problem, d)
     informed = start in ("positional", "mixed")
     require(not informed or encoding.axes.size, "start", start, "another one where all positions are zero")
-    rows = [_train(problem, settings, encoding, seed) for seed in tqdm(seeds, f"{start} start", disable=not progress)]
+    needed = attention_bytes(d, n, len(scales), dtype, n_tokens=problem.n_tokens, rank=problem.rank)
+    rows = []
+    with tqdm(total=len(seeds), desc=f"{start} start", disable=not progress) as bar:
+        for batch in batches(seeds, device, needed):
+            rows += _train(problem, settings, encoding, batch)
+            bar.update(len(batch))
     columns = {name: np.array([row[name] for row in rows]) for name in rows[0]}
     return TrainedGeneral(problem=problem, settings=settings, seeds=np.array(seeds), **columns)
 
 
-def _train(problem, settings, encoding, seed):
-    """Minimise from every scale and keep the lowest; one dict of results."""
-    d, device, dtype = settings.d, torch.device(settings.device), DTYPES[settings.dtype]
-    Q_star = generator(seed, "target").standard_normal((d, problem.teacher_rank))
-    sample = draw_tokens(problem, Q_star, n=settings.n, seed=seed)
-    p, r = encoding.vectors, problem.rank
-    risk = GeneralRisk(sample, p, rank=r, lam=problem.lam, device=device, dtype=dtype)
-    Q0 = _start(settings.start, Q_star, d**0.5 * encoding.axes, generator(seed, "start").standard_normal((d, r)))
-    Q0 = torch.as_tensor(np.multiply.outer(settings.scales, Q0.ravel()), device=device, dtype=dtype)
+def _train(problem, settings, encoding, seeds):
+    """Minimise from every scale for all these seeds at once and keep the lowest; one dict of results per seed."""
+    d, r, kind = settings.d, problem.rank, {"device": settings.device, "dtype": DTYPES[settings.dtype]}
+    targets = [generator(seed, "target").standard_normal((d, problem.teacher_rank)) for seed in seeds]
+    pairs = list(zip(targets, seeds, strict=True))
+    samples = (draw_tokens(problem, Q_star, n=settings.n, seed=seed) for Q_star, seed in pairs)
+    risk = GeneralRisk(samples, encoding.vectors, rank=r, lam=problem.lam, **kind)
+    axes = d**0.5 * encoding.axes
+    Q0 = [_start(settings.start, q, axes, generator(k, "start").standard_normal((d, r))).ravel() for q, k in pairs]
+    Q0 = torch.as_tensor(np.array(settings.scales)[:, None] * np.array(Q0)[:, None], **kind)
     unit = problem.lam * d**0.5
     minimum = minimise(risk, Q0, tolerance=settings.tolerance * unit, max_iter=settings.max_iter)
-    Q, values, gradient_norm, n_iter, converged = (v.cpu().numpy() for v in minimum)
-    best = lowest(values, settings)
-    return {
-        "train_loss": values[best] / d,
-        "gradient_norm": gradient_norm[best] / unit,
-        "n_iter": n_iter[best],
-        "converged": converged[best],
-        "scale": settings.scales[best],
-        "start_losses": values / d,
-        **_measure(problem, settings, encoding, seed, Q[best].reshape(d, r).astype(float), Q_star),
-    }
+    rows = []
+    for (Q_star, seed), *runs in zip(pairs, *(v.cpu().numpy() for v in minimum), strict=True):
+        best = lowest(runs[1], settings)
+        Q, value, gradient_norm, n_iter, converged = (run[best] for run in runs)
+        rows.append({
+            "train_loss": value / d,
+            "gradient_norm": gradient_norm / unit,
+            "n_iter": n_iter,
+            "converged": converged,
+            "scale": settings.scales[best],
+            "start_losses": runs[1] / d,
+            **_measure(problem, settings, encoding, seed, Q.reshape(d, r).astype(float), Q_star),
+        })  # fmt: skip
+    return rows
 
 
 def _start(start, Q_star, axes, noise):

@@ -148,13 +148,14 @@ def general_gram(x, p):
 
 
 class GeneralRisk:
-    """Risk of one data set in the form that :func:`~attn_lib.simulation.lbfgs.minimise` asks for.
+    """Risks of several data sets in the form that :func:`~attn_lib.simulation.lbfgs.minimise` asks for.
 
-    Parameters are vectors (run, d r), the rows of Q (d, r) one after the other; fields are (run, n L r).
+    Parameters are vectors (set, run, d r), the rows of Q (d, r) one after the other; fields are (set, run, n L r).
 
     Parameters
     ----------
-    sample : Sample
+    samples : iterable of Sample
+        One training set each, all of one size.
     p : array (L, d)
         Positions, which the student sees and the teacher does not.
     rank : int
@@ -165,42 +166,42 @@ class GeneralRisk:
     dtype : torch.dtype
     """
 
-    def __init__(self, sample, p, *, rank, lam, device, dtype):
-        x, T = sample
-        n, L, d = x.shape
-        gram = general_gram(x, p)
-
-        def tensor(array):
-            return torch.as_tensor(array, device=device, dtype=dtype)
-
+    def __init__(self, samples, p, *, rank, lam, device, dtype):
+        kind = {"device": device, "dtype": dtype}
+        tokens, parts = [], []
+        for x, T in samples:
+            n, L, d = x.shape
+            gram = general_gram(x, p)
+            tokens.append(torch.as_tensor(((x + p) / d**0.5).reshape(n * L, d), **kind))
+            parts.append((T, gram.tt, T @ (gram.tt - gram.xt), ((T @ (p @ p.T / d)) * T).sum() / 2))
         self.lam = lam
         self.shape, self.field_shape = (d, rank), (n, L, rank)
-        self.tokens = tensor(((x + p) / d**0.5).reshape(n * L, d))
-        self.T, self.tt, self.T_pt = tensor(T), tensor(gram.tt), tensor(T @ (gram.tt - gram.xt))
-        self.constant = float(((T @ (p @ p.T / d)) * T).sum()) / 2
+        self.tokens = torch.stack(tokens)
+        parts = (np.stack(part)[:, None] for part in zip(*parts, strict=True))
+        self.T, self.tt, self.T_pt, self.constant = (torch.as_tensor(part, **kind) for part in parts)
 
     def fields(self, Q):
-        """h_l = Q^T (x_l + p_l)/sqrt(d); (run, d r) to (run, n L r)."""
-        return torch.einsum("nd,adr->anr", self.tokens, Q.unflatten(-1, self.shape)).flatten(1)
+        """h_l = Q^T (x_l + p_l)/sqrt(d); (set, run, d r) to (set, run, n L r)."""
+        return torch.einsum("snd,sadr->sanr", self.tokens, Q.unflatten(-1, self.shape)).flatten(2)
 
     def steps(self, Q, D):
         """Fields are linear in Q: (h(D),), whatever Q."""
         return (self.fields(D),)
 
     def adjoint(self, g, Q=None):
-        """The transpose of fields, whatever Q; (run, n L r) to (run, d r)."""
+        """The transpose of fields, whatever Q; (set, run, n L r) to (set, run, d r)."""
         g = g.unflatten(-1, (-1, self.shape[1]))
-        return torch.einsum("nd,anr->adr", self.tokens, g).flatten(1)
+        return torch.einsum("snd,sanr->sadr", self.tokens, g).flatten(2)
 
     def loss(self, h):
-        r"""Sum over samples of :math:`|y - f|^2/(2d)`, shape (run,), and its gradient in the fields."""
+        r"""Sum over samples of :math:`|y - f|^2/(2d)`, shape (set, run), and its gradient in the fields."""
         h = h.unflatten(-1, self.field_shape)
         S = torch.softmax(h @ h.mT, dim=-1)
         D = S - self.T
         R = D @ self.tt + self.T_pt
         loss = self.constant + ((R + self.T_pt) * D).sum((-3, -2, -1)) / 2
         B = S * (R - (S * R).sum(-1, keepdim=True))
-        return loss, ((B + B.mT) @ h).flatten(1)
+        return loss, ((B + B.mT) @ h).flatten(2)
 
 
 def _group_sizes(problem, d, smallest=1):

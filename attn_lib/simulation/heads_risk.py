@@ -20,7 +20,7 @@ On M these are the same penalty, :math:`\lambda\sqrt{pd}` times the nuclear norm
 
 import torch
 
-from attn_lib.simulation.sensing import BLOCK
+from attn_lib.simulation._hardware import block_size
 
 __all__ = ["HeadsRisk", "preactivations"]
 
@@ -30,43 +30,43 @@ def preactivations(x, M, variances, keys=None):
 
     Parameters
     ----------
-    x : tensor (n, T, d)
+    x : tensor (..., n, T, d)
         Tokens.
-    M : tensor (head, d, d)
+    M : tensor (..., head, d, d)
     variances : tensor (d,)
         Of the components of a token, for the centring.
-    keys : tensor (n, T, d), optional
+    keys : tensor (..., n, T, d), optional
         Tokens of the keys in cross-attention; x itself by default.
 
     Returns
     -------
-    tensor (n, head, T, T)
+    tensor (..., n, head, T, T)
     """
-    n_heads, d, _ = M.shape
-    wide = M.transpose(0, 1).flatten(1)  # all heads side by side: one product
-    size = max(1, BLOCK // (x.shape[1] * d * n_heads))
+    n_heads, d, _ = M.shape[-3:]
+    wide, size = M.transpose(-3, -2).flatten(-2), _block(x, n_heads)  # all heads side by side: one product
     parts = [
-        (part.flatten(0, 1) @ wide).unflatten(-1, (n_heads, d)).unflatten(0, part.shape[:2]).transpose(1, 2)
-        @ key.mT[:, None]
-        for part, key in zip(x.split(size), (x if keys is None else keys).split(size), strict=True)
+        (part.flatten(-3, -2) @ wide).unflatten(-1, (n_heads, d)).unflatten(-3, part.shape[-3:-1]).transpose(-3, -2)
+        @ key.mT[..., None, :, :]
+        for part, key in zip(*(v.split(size, dim=-3) for v in (x, x if keys is None else keys)), strict=True)
     ]
-    if keys is not None:
-        return torch.cat(parts) / d**0.5
-    trace = (torch.diagonal(M, dim1=-2, dim2=-1) * variances).sum(-1)
-    return (torch.cat(parts) - trace[:, None, None] * torch.eye(x.shape[1], dtype=x.dtype)) / d**0.5
+    z = torch.cat(parts, dim=-4)
+    if keys is None:
+        trace = (torch.diagonal(M, dim1=-2, dim2=-1) * variances).sum(-1)
+        z = z - trace[..., None, :, None, None] * torch.eye(x.shape[-2], dtype=x.dtype, device=x.device)
+    return z / d**0.5
 
 
 class HeadsRisk:
-    """The risk as a function of all weights, for :func:`~attn_lib.simulation.lbfgs.minimise`.
+    """Risks of several data sets as functions of all weights, for :func:`~attn_lib.simulation.lbfgs.minimise`.
 
-    Parameters are (1, heads d p) of a tied layer and (1, 2 heads d p) of an untied one: W of every head, or its W_Q and
-    its W_K; fields are (1, n heads T T).
+    Parameters are (set, heads d p) of a tied layer and (set, 2 heads d p) of an untied one: W of every head, or its W_Q
+    and its W_K; fields are (set, n heads T T).
 
     Parameters
     ----------
-    x : tensor (n, T, d)
+    x : tensor (set, n, T, d)
         Tokens.
-    Y : tensor (n, T, T)
+    Y : tensor (set, n, T, T)
         Labels.
     lam, beta : float
         Weight decay and inverse temperature.
@@ -76,29 +76,29 @@ class HeadsRisk:
         Columns of every matrix of weights.
     n_heads : int
     tied : bool
-    keys : tensor (n, T, d), optional
+    keys : tensor (set, n, T, d), optional
         Tokens of the keys in cross-attention.
     """
 
     def __init__(self, x, Y, lam, beta, variances, *, p, n_heads=1, tied=True, keys=None):
         self.x, self.Y, self.beta, self.variances, self.tied, self.keys = x, Y, beta, variances, tied, keys
         self.shape = (n_heads, 1 if tied else 2, x.shape[-1], p)
-        self.field_shape = (len(x), n_heads, x.shape[1], x.shape[1])
+        self.field_shape = (x.shape[1], n_heads, x.shape[2], x.shape[2])
         self.lam = 2 * lam if tied else lam  # minimise() adds lam/2 times the square
         self.scale = (p * x.shape[-1]) ** -0.5
 
     def weights(self, Q):
-        """W_Q and W_K of every head, the same when tied: two tensors (head, d, p)."""
-        w = Q.reshape(self.shape)
-        return w[:, 0], w[:, -1]
+        """W_Q and W_K of every head, the same when tied: two tensors (set, head, d, p)."""
+        w = Q.unflatten(-1, self.shape)
+        return w[:, :, 0], w[:, :, -1]
 
     def matrices(self, Q):
-        """M of every head, (head, d, d)."""
+        """M of every head, (set, head, d, d)."""
         queries, keys = self.weights(Q)
         return queries @ keys.mT * self.scale
 
     def fields(self, Q):
-        """All pre-activations, (1, n heads T T)."""
+        """All pre-activations, (set, n heads T T)."""
         return self._measured(self.matrices(Q))
 
     def steps(self, Q, D):
@@ -110,38 +110,44 @@ class HeadsRisk:
     def adjoint(self, g, Q):
         """Gradient of g.z in the weights."""
         queries, keys = self.weights(Q)
-        G = self._transposed(g.reshape(self.field_shape)) * self.scale
+        G = self._transposed(g.unflatten(-1, self.field_shape)) * self.scale
         if self.tied:
-            return ((G + G.mT) @ queries).reshape(1, -1)
-        return torch.stack([G @ keys, G.mT @ queries], dim=1).reshape(1, -1)
+            return ((G + G.mT) @ queries).flatten(1)
+        return torch.stack([G @ keys, G.mT @ queries], dim=2).flatten(1)
 
     def loss(self, h):
-        """Sum of the loss over samples, (1,), and its gradient in the fields."""
-        A = torch.softmax(self.beta * h.reshape(self.field_shape), dim=-1)
-        D = A.mean(1) - self.Y
-        in_A = 2 / self.shape[0] * D[:, None]
+        """Sum of the loss over samples, (set,), and its gradient in the fields."""
+        A = torch.softmax(self.beta * h.unflatten(-1, self.field_shape), dim=-1)
+        D = A.mean(2) - self.Y
+        in_A = 2 / self.shape[0] * D[:, :, None]
         g = self.beta * A * (in_A - (A * in_A).sum(-1, keepdim=True))
-        return (D**2).sum()[None], g.reshape(1, -1)
+        return (D**2).sum((1, 2, 3)), g.flatten(1)
 
     def errors(self, Q):
-        """Loss of every sample, (n,)."""
-        A = torch.softmax(self.beta * self.fields(Q).reshape(self.field_shape), dim=-1)
-        return ((A.mean(1) - self.Y) ** 2).sum((-2, -1))
+        """Loss of every sample, (set, n)."""
+        A = torch.softmax(self.beta * self.fields(Q).unflatten(-1, self.field_shape), dim=-1)
+        return ((A.mean(2) - self.Y) ** 2).sum((-2, -1))
 
     def _measured(self, M):
-        return preactivations(self.x, M, self.variances, self.keys).reshape(1, -1)
+        return preactivations(self.x, M, self.variances, self.keys).flatten(1)
 
     def _transposed(self, g):
-        """Sum over samples of g_ab dz_ab/dM, (n, head, T, T) to (head, d, d)."""
-        d, n_heads = self.x.shape[-1], g.shape[1]
-        total = self.x.new_zeros(d, n_heads * d)
-        size = max(1, BLOCK // (self.x.shape[1] * d * n_heads))
+        """Sum over samples of g_ab dz_ab/dM, (set, n, head, T, T) to (set, head, d, d)."""
+        d, n_heads = self.x.shape[-1], g.shape[2]
+        total = self.x.new_zeros(len(self.x), d, n_heads * d)
         keys = self.x if self.keys is None else self.keys
-        for x, key, part in zip(self.x.split(size), keys.split(size), g.split(size), strict=True):
-            gx = (part @ key[:, None]).transpose(1, 2).flatten(2)  # (m, T, head d)
-            total += x.flatten(0, 1).mT @ gx.flatten(0, 1)
-        total = total.unflatten(1, (n_heads, d)).transpose(0, 1)
+        size = _block(self.x, n_heads)
+        for x, key, part in zip(*(v.split(size, dim=1) for v in (self.x, keys, g)), strict=True):
+            gx = (part @ key[:, :, None]).transpose(2, 3).flatten(3)  # (set, m, T, head d)
+            total += x.flatten(1, 2).mT @ gx.flatten(1, 2)
+        total = total.unflatten(2, (n_heads, d)).transpose(1, 2)
         if self.keys is not None:
             return total / d**0.5
-        trace = torch.diagonal(g, dim1=-2, dim2=-1).sum((0, 2))
-        return (total - trace[:, None, None] * self.variances.diag()) / d**0.5
+        trace = torch.diagonal(g, dim1=-2, dim2=-1).sum((1, 3))
+        return (total - trace[..., None, None] * self.variances.diag()) / d**0.5
+
+
+def _block(x, n_heads):
+    """Samples to handle at once: their products with all heads take so many numbers times the heads."""
+    per_sample = x[..., :1, :, :].numel() * n_heads
+    return block_size(x.device, per_sample, x.element_size())

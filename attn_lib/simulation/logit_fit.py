@@ -19,12 +19,12 @@ import numpy as np
 import torch
 
 from attn_lib.fixed_point import ConvergenceError
-from attn_lib.problems import SingleHead
-from attn_lib.simulation._checks import check_memory, check_seeds, is_integer, require
+from attn_lib.simulation._checks import check_seeds, require, single_head_size
+from attn_lib.simulation._hardware import batches, check_memory, chosen_device, single_head_bytes
 from attn_lib.simulation.lbfgs import minimise
 from attn_lib.simulation.sensing import TokenMeasurement, pairs
 from attn_lib.simulation.single_head_risk import FactorisedRisk
-from attn_lib.simulation.single_head_sampling import draw_matrix, draw_start, labelled_tokens
+from attn_lib.simulation.single_head_sampling import draw_matrix, draw_start, stacked_tokens
 
 __all__ = ["LogitFit", "LogitLoss", "fit_logits"]
 
@@ -80,7 +80,7 @@ class LogitFit(NamedTuple):
     W: np.ndarray
 
 
-def fit_logits(problem, *, d, seeds, start=None):
+def fit_logits(problem, *, d, seeds, start=None, device=None):
     """Fit the logits of the labels of drawn data sets, one per seed.
 
     A seed has the target, the samples and the random start that it has in
@@ -97,6 +97,9 @@ def fit_logits(problem, *, d, seeds, start=None):
         Distinct, >= 0.
     start : array (seed, d, p), optional
         W of another fit; by default standard Gaussian.
+    device : str, optional
+        "cpu", "cuda", "cuda:1"...; by default "cuda" where there is one. Always in float64: logits of saturated labels
+        need it.
 
     Returns
     -------
@@ -128,32 +131,37 @@ def fit_logits(problem, *, d, seeds, start=None):
     >>> bool((residual(0.1) < 0.01).all()), bool((residual(0.4) > 0.1).all())
     (True, True)
     """
-    require(isinstance(problem, SingleHead), "problem", problem, "a SingleHead")
+    d, n, p = single_head_size(problem, d)
     seeds = list(seeds) if isinstance(seeds, Iterable) else seeds
     check_seeds(seeds)
-    require(is_integer(d) and d >= 2, "d", d, "an integer >= 2")
-    n, p = round(problem.alpha * d**2), round(problem.kappa * d)
-    require(n >= 1, "alpha", problem.alpha, f"large enough for round(alpha d^2) >= 1 at d = {d}")
-    require(p >= 1, "kappa", problem.kappa, f"large enough for round(kappa d) >= 1 at d = {d}")
-    check_memory(n * len(seeds), 0, problem.n_tokens, d)
+    device, needed = chosen_device(device), single_head_bytes(problem, d=d, n=n, p=p, n_test=0)
+    check_memory(needed, problem, n=n, n_test=0, device=device)
     if start is None:
         start = np.stack([draw_start(d, p, seed, 0) for seed in seeds])
     start = np.asarray(start, dtype=float)
     require(np.isfinite(start).all(), "start", start, "finite numbers")
     require(start.shape == (len(seeds), d, p), "start", start.shape, f"of shape {(len(seeds), d, p)}")
+    starts = dict(zip(seeds, start, strict=True))
+    found = [_fit(problem, d, n, p, batch, starts, device) for batch in batches(seeds, device, needed)]
+    *columns, norms, n_iter, converged = (torch.cat(parts).cpu().numpy() for parts in zip(*found, strict=True))
+    fit = LogitFit(*columns)
+    if not converged.all():
+        raise ConvergenceError(f"gradient norms {norms.tolist()} after {n_iter.tolist()} iterations", partial=fit)
+    return fit
+
+
+def _fit(problem, d, n, p, seeds, starts, device):
+    """Residual, error of the matrix and W, and the norms of the gradient, iterations and convergence: a row a seed."""
     S0 = np.stack([draw_matrix(problem, d, seed) for seed in seeds])
-    data = [labelled_tokens(problem, target, n=n, seed=seed) for target, seed in zip(S0, seeds, strict=True)]
-    x, Y = (torch.stack(columns) for columns in zip(*data, strict=True))
+    x, Y = stacked_tokens(problem, S0, n=n, seeds=seeds, device=device)
     require(
         bool((Y > 0).all()), "problem", problem, "one whose labels are > 0 in double precision: less Delta or beta0"
     )
     risk = FactorisedRisk(TokenMeasurement(x), LogitLoss(Y, problem.beta), problem.lam, d=d, p=p)
     tolerance = _TOLERANCE * 2 * max(problem.lam, _LEAST_LAM) * (p * d) ** 0.5
-    minimum = minimise(risk, torch.as_tensor(start).flatten(1), tolerance=tolerance, max_iter=_MAX_ITER)
+    W = torch.as_tensor(np.stack([starts[seed] for seed in seeds]), device=device).flatten(1)
+    minimum = minimise(risk, W, tolerance=tolerance, max_iter=_MAX_ITER)
     residual = risk.loss(risk.fields(minimum.Q))[0].sqrt() / d
-    error = ((risk.matrix(minimum.Q) - torch.as_tensor(S0)) ** 2).sum((1, 2)) / d
-    fit = LogitFit(residual.numpy(), error.numpy(), minimum.Q.unflatten(1, (d, p)).numpy())
-    if not minimum.converged.all():
-        norms = minimum.gradient_norm.tolist()
-        raise ConvergenceError(f"gradient norms {norms} after {minimum.n_iter.tolist()} iterations", partial=fit)
-    return fit
+    error = ((risk.matrix(minimum.Q) - torch.as_tensor(S0, device=device)) ** 2).sum((1, 2)) / d
+    W = minimum.Q.unflatten(1, (d, p))
+    return residual, error, W, minimum.gradient_norm, minimum.n_iter, minimum.converged

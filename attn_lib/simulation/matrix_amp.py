@@ -10,7 +10,15 @@ from tqdm import tqdm
 
 from attn_lib.fixed_point import ConvergenceError
 from attn_lib.problems import SingleHead
-from attn_lib.simulation._checks import check_memory, check_seeds, is_integer, is_real, require
+from attn_lib.simulation._checks import (
+    check_integers,
+    check_positive,
+    check_seeds,
+    is_real,
+    require,
+    single_head_size,
+)
+from attn_lib.simulation._hardware import check_memory, chosen_device, single_head_bytes
 from attn_lib.simulation.matrix_passing import message_passing, token_metric
 from attn_lib.simulation.matrix_prox import AttentionProx
 from attn_lib.simulation.sampling import generator
@@ -79,7 +87,7 @@ class MatrixMessagePassing:
     R: np.ndarray
 
 
-def iterates(problem, S_star, *, n, seed, noise=0.0, Sigma=1.0, damping=0.0):
+def iterates(problem, S_star, *, n, seed, noise=0.0, Sigma=1.0, damping=0.0, device="cpu"):
     """The iterates of message passing on one data set, without an end.
 
     Parameters
@@ -91,15 +99,16 @@ def iterates(problem, S_star, *, n, seed, noise=0.0, Sigma=1.0, damping=0.0):
         Number of samples and seed of the data set.
     noise, Sigma, damping : float
         As in :func:`train_by_matrix_amp`.
+    device : str
 
     Returns
     -------
     iterator of Iterate
         See :func:`~attn_lib.simulation.matrix_passing.message_passing`.
     """
-    x, Y = labelled_tokens(problem, S_star, n=n, seed=seed)
+    x, Y = labelled_tokens(problem, S_star, n=n, seed=seed, device=device)
     prox = AttentionProx(Y, problem.beta, token_metric(x))
-    S, threshold = _first(len(S_star), seed, noise), 2 * problem.nuclear_penalty
+    S, threshold = _first(len(S_star), seed, noise).to(device), 2 * problem.nuclear_penalty
     return message_passing(TokenMeasurement(x[None]), prox, S, Sigma=Sigma, threshold=threshold, damping=damping)
 
 
@@ -114,6 +123,7 @@ def train_by_matrix_amp(
     damping=0.0,
     tolerance=0.0,
     n_test=2000,
+    device=None,
     progress=False,
 ):
     r"""Run message passing on the data sets of :func:`~attn_lib.simulation.erm.train_single_head`.
@@ -138,6 +148,9 @@ def train_by_matrix_amp(
         A run stops when ``|S^{t+1} - S^t|_F / sqrt(d)`` is at most this.
     n_test : int
         Fresh samples for the test error, >= 1.
+    device : str, optional
+        "cpu", "cuda", "cuda:1"...; by default "cuda" where there is one. In float64, one seed at a time: the n proximal
+        problems of one fill a GPU, and runs stop and diverge at their own times.
     progress : bool
         Show a progress bar over seeds.
 
@@ -169,22 +182,23 @@ def train_by_matrix_amp(
     ((2, 9), True)
     """
     seeds = list(seeds) if isinstance(seeds, Iterable) else seeds
-    d = int(d) if is_integer(d) else d
-    n = round(problem.alpha * d**2) if is_integer(d) else 0
+    d, n, _ = single_head_size(problem, d, width=False)
+    device = chosen_device(device)
     settings = Settings(d, n, noise, Sigma, n_iter, damping, tolerance, n_test)
-    _check(settings, problem, seeds)
-    rows = [_run(problem, settings, seed) for seed in tqdm(seeds, desc="message passing", disable=not progress)]
+    _check(settings, problem, seeds, device)
+    rows = [_run(problem, settings, seed, device) for seed in tqdm(seeds, desc="message passing", disable=not progress)]
     columns = {name: np.array([row[name] for row in rows]) for name in rows[0]}
     return MatrixMessagePassing(problem=problem, settings=settings, seeds=np.array(seeds), **columns)
 
 
-def _run(problem, s, seed):
+def _run(problem, s, seed, device):
     """All iterations of one seed, as a dict of results."""
     S_star = draw_matrix(problem, s.d, seed)
-    target = torch.as_tensor(S_star)
-    x, Y = labelled_tokens(problem, S_star, n=s.n_test, seed=seed, stream="test")
+    target = torch.as_tensor(S_star, device=device)
+    x, Y = labelled_tokens(problem, S_star, n=s.n_test, seed=seed, stream="test", device=device)
     fresh, labels = TokenMeasurement(x[None]), AttentionLoss(Y[None], problem.beta)
-    states = iterates(problem, S_star, n=s.n, seed=seed, noise=s.noise, Sigma=s.Sigma, damping=s.damping)
+    options = {"noise": s.noise, "Sigma": s.Sigma, "damping": s.damping, "device": device}
+    states = iterates(problem, S_star, n=s.n, seed=seed, **options)
     state, trajectory, steps, converged, diverged = next(states), [], [], False, False
     while True:
         S = state.S
@@ -203,13 +217,13 @@ def _run(problem, s, seed):
         converged = steps[-1] <= s.tolerance**2
     made = len(steps)
     trajectory += [trajectory[-1]] * (s.n_iter - made)
-    R = np.zeros_like(S_star) if state.R is None else state.R.numpy()
+    R = np.zeros_like(S_star) if state.R is None else state.R.cpu().numpy()
     names = ("m", "q", "Sigma", "test_error", "train_loss", "penalty")
     return {
         **dict(zip(names, zip(*trajectory, strict=True), strict=True)),
         "step": steps + [0.0] * (s.n_iter - made),
         **{"n_iter": made, "converged": converged, "diverged": diverged},
-        **{"S": state.S.numpy(), "S_star": S_star, "R": R},
+        **{"S": state.S.cpu().numpy(), "S_star": S_star, "R": R},
     }
 
 
@@ -218,15 +232,13 @@ def _first(d, seed, noise):
     return torch.as_tensor(noise * (G + G.T) / (2 * d) ** 0.5)
 
 
-def _check(s, problem, seeds):
-    require(is_integer(s.d) and s.d >= 2, "d", s.d, "an integer >= 2")
-    require(s.n >= 1, "alpha", problem.alpha, f"large enough for round(alpha d^2) >= 1 at d = {s.d}")
+def _check(s, problem, seeds, device):
     for name in ("noise", "tolerance"):
         value = getattr(s, name)
         require(is_real(value) and value >= 0, name, value, "a finite number >= 0")
-    require(is_real(s.Sigma) and s.Sigma > 0, "Sigma", s.Sigma, "a finite number > 0")
-    for name in ("n_iter", "n_test"):
-        require(is_integer(getattr(s, name)) and getattr(s, name) >= 1, name, getattr(s, name), "an integer >= 1")
+    check_positive(Sigma=s.Sigma)
+    check_integers(1, n_iter=s.n_iter, n_test=s.n_test)
     require(is_real(s.damping) and 0 <= s.damping < 1, "damping", s.damping, "a number in [0, 1)")
     check_seeds(seeds)
-    check_memory(s.n, s.n_test, problem.n_tokens, s.d)
+    needed = single_head_bytes(problem, d=s.d, n=s.n, p=s.d, n_test=s.n_test)
+    check_memory(needed, problem, n=s.n, n_test=s.n_test, device=device)

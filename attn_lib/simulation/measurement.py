@@ -3,6 +3,7 @@
 import numpy as np
 import torch
 
+from attn_lib.simulation._hardware import chosen_device
 from attn_lib.simulation.lbfgs import value_and_gradient
 from attn_lib.simulation.risk import AttentionRisk
 from attn_lib.simulation.sampling import draw_sample
@@ -10,7 +11,7 @@ from attn_lib.simulation.sampling import draw_sample
 __all__ = ["lowest_curvature"]
 
 
-def lowest_curvature(trained, *, step=1e-4):
+def lowest_curvature(trained, *, step=1e-4, device=None):
     r"""Smallest eigenvalue of the Hessian of the empirical risk at each learned Q.
 
     .. math:: \min_{|e|=1} e^\top \nabla^2_Q\Big[\sum_\mu \frac{|y^\mu-f_Q(x^\mu)|^2}{2d} + \frac\lambda2|Q|^2\Big] e
@@ -21,6 +22,9 @@ def lowest_curvature(trained, *, step=1e-4):
         Of moderate d: the Hessian is a dense d x d matrix.
     step : float
         Of the central differences of the exact gradient, in the units of Q.
+    device : str, optional
+        "cpu", "cuda", "cuda:1"...; by default "cuda" where there is one. One seed at a time: the 2 d gradients of a
+        Hessian fill a GPU.
 
     Returns
     -------
@@ -40,17 +44,13 @@ def lowest_curvature(trained, *, step=1e-4):
     >>> bool(lowest_curvature(trained)[0] > 0)
     True
     """
-    problem, settings = trained.problem, trained.settings
+    problem, settings, device = trained.problem, trained.settings, torch.device(chosen_device(device))
     lowest = []
     for seed, Q, Q_star in zip(trained.seeds, trained.Q, trained.Q_star, strict=True):
         sample = draw_sample(problem, Q_star, n=settings.n, seed=int(seed))
-        risk = AttentionRisk([sample], problem.lam, device=torch.device("cpu"), dtype=torch.float64)
-        kicks = step * np.eye(settings.d)
-        hessian = (_gradient(risk, Q + kicks) - _gradient(risk, Q - kicks)) / (2 * step)
-        lowest.append(np.linalg.eigvalsh((hessian + hessian.T) / 2)[0] / problem.lam)
+        risk = AttentionRisk([sample], problem.lam, device=device, dtype=torch.float64)
+        Q, kicks = risk.tokens.new_tensor(Q), step * torch.eye(settings.d, device=device, dtype=torch.float64)
+        forth, back = (value_and_gradient(risk, points[None])[1][0] for points in (Q + kicks, Q - kicks))
+        hessian = (forth - back) / (2 * step)
+        lowest.append(torch.linalg.eigvalsh((hessian + hessian.mT) / 2)[0].item() / problem.lam)
     return np.array(lowest)
-
-
-def _gradient(risk, points):
-    _, gradient = value_and_gradient(risk, torch.as_tensor(points)[None])
-    return gradient[0].numpy()

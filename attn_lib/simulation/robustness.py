@@ -13,32 +13,27 @@ follow any law of :mod:`attn_lib.simulation.tokens`. With nothing changed this i
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 import torch
 
 from attn_lib.problems import SingleHead
-from attn_lib.simulation._checks import check_memory, check_seeds, is_integer, is_real, require
-from attn_lib.simulation.heads_risk import HeadsRisk, preactivations
+from attn_lib.simulation._checks import check_integers, check_positive, check_seeds, require, single_head_size
+from attn_lib.simulation._hardware import (
+    DTYPES,
+    batches,
+    check_memory,
+    chosen_device,
+    single_head_bytes,
+    stacked,
+)
+from attn_lib.simulation.heads_risk import HeadsRisk
 from attn_lib.simulation.lbfgs import minimise
 from attn_lib.simulation.sampling import generator
-from attn_lib.simulation.sensing import pairs
-from attn_lib.simulation.single_head_sampling import draw_matrix, uniform_rotation
 from attn_lib.simulation.tokens import Gaussian
+from attn_lib.simulation.variant_sampling import NEXT_HEAD, variant_data
 
-__all__ = ["TrainedVariant", "VariantData", "train_variant", "variant_data"]
-
-NEXT_HEAD = 1_000_000  # added to a seed for the target of the next head
-
-
-class VariantData(NamedTuple):
-    """Targets M0 (head, d, d), tokens x (n, T, d), those of the keys (None in self-attention), labels Y (n, T, T)."""
-
-    M0: torch.Tensor
-    x: torch.Tensor
-    keys: torch.Tensor | None
-    Y: torch.Tensor
+__all__ = ["TrainedVariant", "train_variant"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,55 +80,6 @@ class TrainedVariant:
     M0: np.ndarray
 
 
-def variant_data(problem, tokens, *, d, n, seed, stream="train", symmetric_target=True, target_heads=1, cross=False):
-    r"""Targets, tokens and labels of a seed.
-
-    A target without symmetry is :math:`M_0=S_0R` with a uniform rotation R: the singular values of S0 and no relation
-    between its two sides. Its noise is independent for all T^2 pre-activations, of variance Delta/2, as in
-    cross-attention; that of self-attention with a symmetric target is as in
-    :func:`~attn_lib.simulation.single_head_sampling.labelled_tokens`.
-
-    Parameters
-    ----------
-    problem : SingleHead
-    tokens
-        A law of :mod:`attn_lib.simulation.tokens`.
-    d, n : int
-        Dimension and number of samples.
-    seed : int
-        >= 0.
-    stream : str
-        "train", or "test" for fresh samples.
-    symmetric_target : bool
-    target_heads : int
-        >= 1.
-    cross : bool
-        Whether keys belong to tokens of their own.
-
-    Returns
-    -------
-    VariantData
-    """
-    M0 = np.stack([_target(problem, d, seed + NEXT_HEAD * h, symmetric_target) for h in range(target_heads)])
-    T, M0 = problem.n_tokens, torch.as_tensor(M0)
-    symmetric_noise = symmetric_target and not cross
-    n_noise = T * (T + 1) // 2 if symmetric_noise else T * T
-    widths = (T * d, target_heads * n_noise, T * d * cross)
-    numbers = torch.as_tensor(generator(seed, stream).standard_normal((n, sum(widths))))
-    g, noise, g_keys = numbers.split(widths, dim=1)
-    x = tokens.draw(g.unflatten(1, (T, d)), seed)
-    keys = tokens.draw(g_keys.unflatten(1, (T, d)), seed) if cross else None
-    noise = noise.unflatten(1, (target_heads, n_noise)) * (problem.Delta / 2) ** 0.5
-    if symmetric_noise:
-        a, b = pairs(T)
-        xi = noise.new_zeros(n, target_heads, T, T)
-        xi[..., a, b] = xi[..., b, a] = torch.where(a == b, 2**0.5, 1.0) * noise
-    else:
-        xi = noise.unflatten(-1, (T, T))
-    z = preactivations(x, M0, tokens.variances(d), keys)
-    return VariantData(M0, x, keys, torch.softmax(problem.beta0 * (z + xi), dim=-1).mean(1))
-
-
 def train_variant(
     problem,
     *,
@@ -148,6 +94,8 @@ def train_variant(
     n_test=10_000,
     tolerance=1e-4,
     max_iter=2000,
+    device=None,
+    dtype="float64",
 ):
     r"""Train a layer with the stated changes on drawn data sets, one per seed, from random weights.
 
@@ -164,7 +112,7 @@ def train_variant(
     tied : bool
         Whether queries and keys share their weights.
     symmetric_target : bool
-        See :func:`variant_data`.
+        See :func:`~attn_lib.simulation.variant_sampling.variant_data`.
     n_heads, target_heads : int
         >= 1.
     cross : bool
@@ -175,6 +123,8 @@ def train_variant(
         On the norm of the gradient over that of the decay at weights of variance one, > 0.
     max_iter : int
         >= 1. A run that needs more iterations is returned with converged = False.
+    device, dtype : str
+        As in :func:`~attn_lib.simulation.single_head.train_single_head`.
 
     Returns
     -------
@@ -199,71 +149,60 @@ def train_variant(
     """
     seeds = list(seeds) if isinstance(seeds, Iterable) else seeds
     law = Gaussian() if tokens is None else tokens
-    flags = {"tied": tied, "symmetric_target": symmetric_target, "cross": cross}
-    _check(problem, d, seeds, law, flags, tolerance)
+    d, n, p = single_head_size(problem, d)
+    device = chosen_device(device, dtype)
+    check_seeds(seeds)
+    require(max(seeds) < NEXT_HEAD, "seeds", seeds, f"below {NEXT_HEAD}")
+    require(isinstance(law, Gaussian), "tokens", law, "a law of attn_lib.simulation.tokens")
+    for name, value in (("tied", tied), ("symmetric_target", symmetric_target), ("cross", cross)):
+        require(isinstance(value, bool), name, value, "True or False")
     require(not (cross and tied), "tied", tied, "False in cross-attention")
-    for name, value, low in (
-        ("n_heads", n_heads, 1),
-        ("target_heads", target_heads, 1),
-        ("n_test", n_test, 2),
-        ("max_iter", max_iter, 1),
-    ):
-        require(is_integer(value) and value >= low, name, value, f"an integer >= {low}")
-    d = int(d)
-    check_memory(round(problem.alpha * d**2), n_test, problem.n_tokens, d)
+    check_integers(1, n_heads=n_heads, target_heads=target_heads, max_iter=max_iter)
+    check_integers(2, n_test=n_test)
+    check_positive(tolerance=tolerance)
+    # heads multiply what is held per sample and the weights; cross-attention has tokens twice, untied heads weights
+    wide = max(n_heads, target_heads) * (1 + cross)
+    sizes = {"n": n * wide, "p": p * n_heads * (2 - tied), "n_test": n_test * wide, "dtype": dtype}
+    needed = single_head_bytes(problem, d=d, **sizes)
+    check_memory(needed, problem, n=n, n_test=n_test, device=device)
     target = {"d": d, "symmetric_target": symmetric_target, "target_heads": target_heads, "cross": cross}
-    student = {"p": round(problem.kappa * d), "n_heads": n_heads, "tied": tied}
-    rows = [_train(problem, law, seed, target, student, n_test, tolerance, max_iter) for seed in seeds]
+    student = {"p": p, "n_heads": n_heads, "tied": tied}
+    kind, rows = {"device": device, "dtype": DTYPES[dtype]}, []
+    for batch in batches(seeds, device, needed):
+        rows += _train(problem, law, n, batch, target, student, n_test, tolerance, max_iter, kind)
     columns = {name: np.array([row[name] for row in rows]) for name in rows[0]}
     return TrainedVariant(problem=problem, seeds=np.array(seeds), **columns)
 
 
-def _target(problem, d, seed, symmetric):
-    """S0, or S0 R."""
-    S0 = draw_matrix(problem, d, seed)
-    if symmetric:
-        return S0
-    # a stream of its own, as the embeddings of attn_lib.simulation.tokens have
-    return S0 @ uniform_rotation(np.random.default_rng([1001, seed]), d)
-
-
-def _train(problem, law, seed, target, student, n_test, tolerance, max_iter):
-    d, variances = target["d"], law.variances(target["d"])
-    M0, x, keys, Y = variant_data(problem, law, n=round(problem.alpha * d**2), seed=seed, **target)
-    risk = HeadsRisk(x, Y, problem.lam, problem.beta, variances, keys=keys, **student)
-    start = torch.as_tensor(generator(seed, "start").standard_normal(risk.shape)).reshape(1, -1)
-    unit = risk.lam * start.numel() ** 0.5
-    minimum = minimise(risk, start, tolerance=tolerance * unit, max_iter=max_iter)
-    _, x, keys, Y = variant_data(problem, law, n=n_test, seed=seed, stream="test", **target)
-    fresh = HeadsRisk(x, Y, problem.lam, problem.beta, variances, keys=keys, **student)
-    M = risk.matrices(minimum.Q)
-    singular_values = torch.linalg.svdvals(M)
-    data_term, _ = risk.loss(risk.fields(minimum.Q))
-    squares = (M**2).sum((-2, -1))
-    values = {
-        "train_loss": data_term[0] / d**2,
-        "penalty": risk.lam / 2 * (minimum.Q**2).sum() / d**2,
-        "test_error": fresh.errors(minimum.Q).mean(),
-        "m": torch.einsum("hij,kij->hk", M, M0) / d,
-        "q": torch.einsum("hij,kij->hk", M, M) / d,
-        "rank": (singular_values > 1e-3).double().mean(-1),
-        "singular_values": singular_values,
-        "asymmetry": ((M - M.mT) ** 2).sum((-2, -1)) / (4 * squares),
-        "gradient_norm": minimum.gradient_norm[0] / unit,
-        "converged": minimum.converged[0],
-        "M": M,
-        "M0": M0,
-    }
-    return {name: value.numpy() for name, value in values.items()}
-
-
-def _check(problem, d, seeds, law, flags, tolerance):
-    require(is_integer(d) and d >= 2, "d", d, "an integer >= 2")
-    require(round(problem.alpha * d**2) >= 1, "alpha", problem.alpha, f"large enough for a sample at d = {d}")
-    require(round(problem.kappa * d) >= 1, "kappa", problem.kappa, f"large enough for round(kappa d) >= 1 at d = {d}")
-    check_seeds(seeds)
-    require(max(seeds) < NEXT_HEAD, "seeds", seeds, f"below {NEXT_HEAD}")
-    require(isinstance(law, Gaussian), "tokens", law, "a law of attn_lib.simulation.tokens")
-    for name, value in flags.items():
-        require(isinstance(value, bool), name, value, "True or False")
-    require(is_real(tolerance) and tolerance > 0, "tolerance", tolerance, "a finite number > 0")
+def _train(problem, law, n, seeds, target, student, n_test, tolerance, max_iter, kind):
+    """Minimise for all these seeds at once; one dict of results per seed."""
+    d, device = target["d"], kind["device"]
+    targets, x, keys, Y = stacked([variant_data(problem, law, n=n, seed=k, **target, **kind) for k in seeds])
+    risk = HeadsRisk(x, Y, problem.lam, problem.beta, law.variances(d).to(x), keys=keys, **student)
+    start = np.stack([generator(seed, "start").standard_normal(risk.shape).ravel() for seed in seeds])
+    unit = risk.lam * start.shape[1] ** 0.5
+    minimum = minimise(risk, torch.as_tensor(start, **kind), tolerance=tolerance * unit, max_iter=max_iter)
+    data_terms, _ = risk.loss(risk.fields(minimum.Q))
+    rows = []
+    learned = zip(seeds, targets, risk.matrices(minimum.Q).double(), minimum.Q, strict=True)
+    for i, (seed, M0, M, Q) in enumerate(learned):
+        fresh = variant_data(problem, law, n=n_test, seed=seed, stream="test", **target, device=device)
+        _, x, keys, Y = stacked([fresh])
+        fresh = HeadsRisk(x, Y, problem.lam, problem.beta, law.variances(d).to(x), keys=keys, **student)
+        singular_values = torch.linalg.svdvals(M)
+        row = {
+            "train_loss": data_terms[i] / d**2,
+            "penalty": risk.lam / 2 * (Q**2).sum() / d**2,
+            "test_error": fresh.errors(Q.double()[None]).mean(),
+            "m": torch.einsum("hij,kij->hk", M, M0) / d,
+            "q": torch.einsum("hij,kij->hk", M, M) / d,
+            "rank": (singular_values > 1e-3).double().mean(-1),
+            "singular_values": singular_values,
+            "asymmetry": ((M - M.mT) ** 2).sum((-2, -1)) / (4 * (M**2).sum((-2, -1))),
+            "gradient_norm": minimum.gradient_norm[i] / unit,
+            "converged": minimum.converged[i],
+            "M": M,
+            "M0": M0,
+        }
+        rows.append({name: value.cpu().numpy() for name, value in row.items()})
+    return rows

@@ -19,7 +19,8 @@ import numpy as np
 import torch
 
 from attn_lib.problems import PositionalSemantic
-from attn_lib.simulation._checks import is_integer, require
+from attn_lib.simulation._checks import check_integers, is_integer, require
+from attn_lib.simulation._hardware import attention_bytes, batches, chosen_device
 from attn_lib.simulation.amp import train_by_amp
 from attn_lib.simulation.erm import train_positional_semantic
 from attn_lib.simulation.lbfgs import minimise, value_and_gradient
@@ -83,7 +84,7 @@ class SearchedMinima:
 
 
 def search_lower_minima(
-    problem, *, d, seeds, start="semantic", method="perturbation", size=None, n_rounds=10, n_runs=4
+    problem, *, d, seeds, start="semantic", method="perturbation", size=None, n_rounds=10, n_runs=4, device=None
 ):
     """Search below the minimum of an informed start, on the same data.
 
@@ -104,6 +105,8 @@ def search_lower_minima(
         Each round starts from the lowest minimum so far; in message passing, it takes one iteration more. >= 1.
     n_runs : int
         New starts per round, >= 1; message passing has one.
+    device : str, optional
+        "cpu", "cuda", "cuda:1"...; by default "cuda" where there is one. Seeds are batched on a GPU only.
 
     Returns
     -------
@@ -131,41 +134,50 @@ def search_lower_minima(
     size = SIZES[method] if size is None else size
     ok = is_integer(size) if method == "message passing" else np.isscalar(size) and np.isfinite(size)
     require(ok and size > 0, "size", size, "an integer >= 1" if method == "message passing" else "a finite number > 0")
-    for name, value in (("n_rounds", n_rounds), ("n_runs", n_runs)):
-        require(is_integer(value) and value >= 1, name, value, "an integer >= 1")
-    trained = train_positional_semantic(problem, d=d, seeds=seeds, start=start, n_test=2, device="cpu")
+    check_integers(1, n_rounds=n_rounds, n_runs=n_runs)
+    device = chosen_device(device)
+    trained = train_positional_semantic(problem, d=d, seeds=seeds, start=start, n_test=2, device=device)
     settings = SearchSettings(d, start, method, float(size), n_rounds, n_runs)
-    entries = zip(trained.seeds, trained.Q, trained.train_loss, trained.Q_star, strict=True)
-    rows = [_search(problem, settings, *entry) for entry in entries]
+    rows = []
+    for batch in batches(range(len(trained.seeds)), device, attention_bytes(d, trained.settings.n, n_runs, "float64")):
+        rows += _search(problem, settings, trained, batch, device)
     columns = {name: np.array([row[name] for row in rows]) for name in rows[0]}
     return SearchedMinima(problem=problem, settings=settings, seeds=trained.seeds, **columns)
 
 
-def _search(problem, settings, seed, Q0, loss, Q_star):
-    sample = draw_sample(problem, Q_star, n=round(problem.alpha * settings.d), seed=int(seed))
-    risk = AttentionRisk([sample], problem.lam, device=torch.device("cpu"), dtype=torch.float64)
-    rng = np.random.default_rng([int(seed), sum(map(ord, settings.method))])
-    tolerance = _TOLERANCE * problem.lam * settings.d**0.5
-    Q, history = Q0, [loss]
-    for i in range(settings.n_rounds):
-        starts = torch.as_tensor(_starts(problem, settings, risk, Q, int(seed), i, rng))
-        found = minimise(risk, starts[None], tolerance=tolerance, max_iter=_MAX_ITER)
-        points, losses = found.Q[0].numpy(), found.value[0].numpy() / settings.d
-        on_branch = _on_branch(points, Q_star, settings.start)
-        best = np.where(on_branch, losses, np.inf).argmin()
-        lower = on_branch[best] and losses[best] < (1 - _LOWER) * history[-1]
-        Q = points[best] if lower else Q
-        history.append(losses[best] if lower else history[-1])
-    return {
-        "on_branch": bool(_on_branch(Q[None], Q_star, settings.start)[0]),
-        "history": history,
-        "train_loss": history[-1],
-        "q": problem.rho * (Q @ Q) / settings.d,
-        "m": abs(Q.mean()),
-        "theta": problem.rho * abs(Q @ Q_star) / settings.d,
-        "distance": problem.rho * min(((Q - Q0) ** 2).sum(), ((Q + Q0) ** 2).sum()) / (2 * settings.d),
-        "Q": Q,
-    }
+def _search(problem, s, trained, batch, device):
+    """Search for these entries of the trained layers at once; one dict of results per seed."""
+    seeds = trained.seeds[batch].tolist()
+    informed, targets = trained.Q[batch], trained.Q_star[batch]
+    samples = (draw_sample(problem, q, n=trained.settings.n, seed=k) for q, k in zip(targets, seeds, strict=True))
+    risk = AttentionRisk(samples, problem.lam, device=torch.device(device), dtype=torch.float64)
+    rngs = [np.random.default_rng([seed, sum(map(ord, s.method))]) for seed in seeds]
+    tolerance = _TOLERANCE * problem.lam * s.d**0.5
+    lowest, histories = informed.copy(), [[loss] for loss in trained.train_loss[batch]]
+    for i in range(s.n_rounds):
+        starts = torch.as_tensor(_starts(problem, s, risk, lowest, seeds, i, rngs), device=device)
+        found = minimise(risk, starts, tolerance=tolerance, max_iter=_MAX_ITER)
+        runs = zip(found.Q.cpu().numpy(), found.value.cpu().numpy() / s.d, strict=True)
+        for k, (points, losses) in enumerate(runs):
+            on_branch = _on_branch(points, targets[k], s.start)
+            best = np.where(on_branch, losses, np.inf).argmin()
+            lower = on_branch[best] and losses[best] < (1 - _LOWER) * histories[k][-1]
+            histories[k].append(losses[best] if lower else histories[k][-1])
+            if lower:
+                lowest[k] = points[best]
+    return [
+        {
+            "on_branch": bool(_on_branch(Q[None], Q_star, s.start)[0]),
+            "history": history,
+            "train_loss": history[-1],
+            "q": problem.rho * (Q @ Q) / s.d,
+            "m": abs(Q.mean()),
+            "theta": problem.rho * abs(Q @ Q_star) / s.d,
+            "distance": problem.rho * min(((Q - Q0) ** 2).sum(), ((Q + Q0) ** 2).sum()) / (2 * s.d),
+            "Q": Q,
+        }
+        for Q, Q0, Q_star, history in zip(lowest, informed, targets, histories, strict=True)
+    ]
 
 
 def _on_branch(points, Q_star, start):
@@ -174,23 +186,25 @@ def _on_branch(points, Q_star, start):
     return theta > m if start == "semantic" else m > theta
 
 
-def _starts(problem, settings, risk, Q, seed, i, rng):
-    """New starts, (run, d)."""
-    size, shape = settings.size, (settings.n_runs, settings.d)
-    if settings.method == "perturbation":
-        noise = np.linalg.norm(Q) / settings.d**0.5 * rng.standard_normal(shape)
-        return (Q + size * noise) / np.sqrt(1 + size**2)
-    if settings.method == "annealing":
-        return _annealed(risk, np.tile(Q, (settings.n_runs, 1)), size, rng)
-    iterations = int(size) + i
-    return train_by_amp(problem, d=settings.d, seeds=[seed], start=settings.start, n_iter=iterations).Q
+def _starts(problem, s, risk, Q, seeds, i, rngs):
+    """New starts of every seed, (seed, run, d), from its lowest minimum Q (seed, d)."""
+    size, shape = s.size, (s.n_runs, s.d)
+    if s.method == "perturbation":
+        length = np.linalg.norm(Q, axis=1)[:, None, None] / s.d**0.5
+        noise = length * np.stack([rng.standard_normal(shape) for rng in rngs])
+        return (Q[:, None] + size * noise) / np.sqrt(1 + size**2)
+    if s.method == "annealing":
+        return _annealed(risk, np.repeat(Q[:, None], s.n_runs, axis=1), size, rngs)
+    device = str(risk.tokens.device)
+    return train_by_amp(problem, d=s.d, seeds=seeds, start=s.start, n_iter=int(size) + i, device=device).Q[:, None]
 
 
-def _annealed(risk, Q, temperature, rng):
-    Q = torch.as_tensor(Q)[None]
+def _annealed(risk, Q, temperature, rngs):
+    """Langevin steps; their noise is drawn before the first, so that it goes to the device at once."""
+    noise = np.stack([rng.standard_normal((_STEPS, *Q.shape[1:])) for rng in rngs], axis=1)
+    Q, noise = risk.tokens.new_tensor(Q), risk.tokens.new_tensor(noise)
     for step in range(_STEPS):
         T = temperature * (1 - step / _STEPS) ** 2
         _, gradient = value_and_gradient(risk, Q)
-        noise = torch.as_tensor(rng.standard_normal(tuple(Q.shape)))
-        Q = Q - _RATE * gradient + (2 * T * _RATE) ** 0.5 * noise
-    return Q[0].numpy()
+        Q = Q - _RATE * gradient + (2 * T * _RATE) ** 0.5 * noise[step]
+    return Q.cpu().numpy()

@@ -19,12 +19,13 @@ from tqdm import tqdm
 
 from attn_lib.problems import SingleHead
 from attn_lib.simulation import checkpoint as saved
-from attn_lib.simulation._checks import DTYPES, check_single_head, free_memory, is_integer, require
+from attn_lib.simulation._checks import check_single_head, require, single_head_size
+from attn_lib.simulation._hardware import DTYPES, batches, check_memory, chosen_device, single_head_bytes
 from attn_lib.simulation.descent import minimise_by_adam
 from attn_lib.simulation.lbfgs import minimise
 from attn_lib.simulation.sensing import TokenMeasurement
 from attn_lib.simulation.single_head_risk import FactorisedRisk, attention_loss
-from attn_lib.simulation.single_head_sampling import bytes_needed, draw_matrix, draw_start, labelled_tokens
+from attn_lib.simulation.single_head_sampling import draw_matrix, draw_start, stacked_tokens
 
 __all__ = ["MAX_ITER", "SingleHeadSettings", "TrainedSingleHead", "train_single_head"]
 
@@ -198,21 +199,20 @@ def train_single_head(
     """
     seeds = list(seeds) if isinstance(seeds, Iterable) else seeds
     max_iter = MAX_ITER.get(optimiser) if max_iter is None and isinstance(optimiser, str) else max_iter
-    device = str(device or ("cuda" if torch.cuda.is_available() else "cpu"))
-    d = int(d) if is_integer(d) else d
-    n, p = (round(problem.alpha * d**2), round(problem.kappa * d)) if is_integer(d) else (0, 0)
+    device = chosen_device(device, dtype)
+    d, n, p = single_head_size(problem, d)
     settings = SingleHeadSettings(
         d, n, p, task, centring, optimiser, start, scale, learning_rate, n_test, noisy_test, tolerance, max_iter,
         rank_threshold, device, dtype,
     )  # fmt: skip
-    check_single_head(settings, problem, seeds, tuple(MAX_ITER))
-    size = _seeds_at_once(problem, settings)
+    check_single_head(settings, seeds, tuple(MAX_ITER))
+    needed = single_head_bytes(problem, d=d, n=n, p=p, n_test=n_test, dtype=dtype)
+    check_memory(needed, problem, n=n, n_test=n_test, device=device)
     parameters = {**asdict(problem), **settings._asdict()}
     rows = {} if checkpoint is None else saved.load(checkpoint, parameters)
     todo = [seed for seed in seeds if seed not in rows]
     with tqdm(total=len(seeds), initial=len(seeds) - len(todo), desc=optimiser, disable=not progress) as bar:
-        for i in range(0, len(todo), size):
-            batch = todo[i : i + size]
+        for batch in batches(todo, device, needed):
             rows.update(zip(batch, _train(problem, settings, batch, bar), strict=True))
             if checkpoint is not None:
                 saved.save(checkpoint, parameters, rows)
@@ -225,10 +225,7 @@ def _train(problem, settings, seeds, bar):
     """Minimise for all these seeds at once; one dict of results per seed."""
     d, p, device, dtype = settings.d, settings.p, settings.device, DTYPES[settings.dtype]
     targets = [draw_matrix(problem, d, seed) for seed in seeds]
-    x, Y = _stacked([
-        labelled_tokens(problem, S0, n=settings.n, seed=seed, device=device, dtype=dtype)
-        for S0, seed in zip(targets, seeds, strict=True)
-    ])  # fmt: skip
+    x, Y = stacked_tokens(problem, targets, n=settings.n, seeds=seeds, device=device, dtype=dtype)
     measurement, loss = TokenMeasurement(x, centring=settings.centring), attention_loss(problem, settings.task, x, Y)
     risk = FactorisedRisk(measurement, loss, problem.lam, d=d, p=p)
     W = np.array([settings.scale * draw_start(d, p, seed, settings.start) for seed in seeds])
@@ -246,7 +243,7 @@ def _train(problem, settings, seeds, bar):
     require(minimum.value.isfinite().all(), "scale", settings.scale, f"small enough for a finite loss in {dtype}")
     offset = [0.0] * len(seeds)
     if settings.centring == "empirical":
-        offset = TokenMeasurement(x).measure(risk.matrix(minimum.Q)).double().mean(1).cpu()
+        offset = TokenMeasurement(x).measure(risk.matrix(minimum.Q)).double().mean(1)
     W = minimum.Q.unflatten(-1, (d, p)).cpu().numpy().astype(float)
     return [
         {
@@ -266,9 +263,9 @@ def _measured(problem, settings, seed, W, S0, offset):
     d, n_test = settings.d, settings.n_test
     S = W @ W.T / (settings.p * d) ** 0.5
     eigenvalues = np.linalg.eigvalsh(S)
-    fresh = labelled_tokens(problem, S0, n=n_test, seed=seed, stream="test", noisy=settings.noisy_test)
-    x, Y = _stacked([fresh])
-    z = TokenMeasurement(x).measure(torch.as_tensor(S)[None]) - offset
+    kind = {"noisy": settings.noisy_test, "device": settings.device}
+    x, Y = stacked_tokens(problem, [S0], n=n_test, seeds=[seed], stream="test", **kind)
+    z = TokenMeasurement(x).measure(torch.as_tensor(S, device=settings.device)[None]) - offset
     errors = attention_loss(problem, settings.task, x, Y).errors(z)
     return {
         "test_error": errors.mean().item(),
@@ -280,20 +277,3 @@ def _measured(problem, settings, seed, W, S0, offset):
         "W": W,
         "S0": S0,
     }
-
-
-def _stacked(samples):
-    """One tensor each of the data sets; of a single one no copy is made."""
-    return (v[0][None] if len(v) == 1 else torch.stack(v) for v in zip(*samples, strict=True))
-
-
-def _seeds_at_once(problem, settings):
-    """One on a CPU; what fits in half of the free memory on a GPU. ValueError if a single one does not fit."""
-    device = torch.device(settings.device)
-    needed, free = bytes_needed(problem, settings), free_memory(device)
-    allowed = (
-        f"smaller, or d, kappa or n_test: n = {settings.n} samples and the weights need {needed:.3g} bytes, and "
-        f"{free:.3g} are free on {device}"
-    )
-    require(needed <= free, "alpha", problem.alpha, allowed)
-    return 1 if device.type == "cpu" else max(1, int(free // (2 * needed)))

@@ -11,20 +11,19 @@ import torch
 
 from attn_lib.problems import MarchenkoPastur
 from attn_lib.simulation._checks import is_integer, require
+from attn_lib.simulation._hardware import BLOCK, stacked
 from attn_lib.simulation.sampling import generator
 from attn_lib.simulation.sensing import TokenMeasurement, pairs
 
 __all__ = [
     "LabelledTokens",
-    "bytes_needed",
     "draw_matrix",
     "draw_start",
     "labelled_tokens",
     "labels",
+    "stacked_tokens",
     "uniform_rotation",
 ]
-
-BLOCK = 5_000_000  # random numbers drawn at once
 
 
 class LabelledTokens(NamedTuple):
@@ -188,22 +187,23 @@ def labelled_tokens(problem, S0, *, n, seed, stream="train", noisy=True, device=
     return LabelledTokens(x, Y)
 
 
-def bytes_needed(problem, settings):
-    """Memory that the training on one data set takes, at most.
-
-    Tokens; labels and what the loss and the line search hold per sample, about 25 matrices (T, T); the past steps of
-    L-BFGS, 30 times W; fresh samples; and what is drawn or multiplied at once.
+def stacked_tokens(problem, targets, *, n, seeds, **options):
+    """Samples of several data sets: tokens (set, n, T, d) and attention matrices (set, n, T, T).
 
     Parameters
     ----------
     problem : SingleHead
-    settings : SingleHeadSettings
+    targets : sequence of arrays (d, d)
+    n : int
+        Samples of each data set.
+    seeds : sequence of int
+        One for each target.
+    options
+        Of :func:`labelled_tokens`.
 
     Returns
     -------
-    int
+    LabelledTokens
     """
-    T, size = problem.n_tokens, 4 if settings.dtype == "float32" else 8
-    training = settings.n * (T * settings.d + 25 * T * T) + 30 * settings.d * settings.p
-    fresh = settings.n_test * (T * settings.d + 25 * T * T)
-    return size * training + 8 * (fresh + 4 * (BLOCK + settings.d**2))
+    data = [labelled_tokens(problem, S0, n=n, seed=seed, **options) for S0, seed in zip(targets, seeds, strict=True)]
+    return LabelledTokens(*stacked(data))
