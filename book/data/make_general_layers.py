@@ -66,8 +66,8 @@ def descent(name, alpha, d, seed, steps, *, device):
     Q_star = generator(seed, "target").standard_normal((d, 1))
     sample, p = draw_tokens(problem, Q_star, n=round(alpha * d), seed=seed), PositionalEncoding(problem, d).vectors
     kind = {"device": device, "dtype": torch.float64}
-    risk = GeneralRisk(sample, p, rank=problem.rank, lam=problem.lam, **kind)
-    Q = 0.1 * torch.as_tensor(generator(seed, "start").standard_normal((1, d * problem.rank)), device=device)
+    risk = GeneralRisk([sample], p, rank=problem.rank, lam=problem.lam, **kind)
+    Q = 0.1 * torch.as_tensor(generator(seed, "start").standard_normal((1, 1, d * problem.rank)), device=device)
     found = {
         "alpha": alpha,
         "d": d,
