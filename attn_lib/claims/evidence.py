@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-__all__ = ["Claim", "Evidence", "Row", "agreement", "evidence_for", "positive"]
+__all__ = ["Claim", "Evidence", "Row", "agreement", "evidence_for", "is_kept", "positive"]
 
 N_ERRORS = 4  # standard errors of a measurement that are allowed for; normal errors exceed them in 6 of 10^5 cases
 
@@ -169,7 +169,7 @@ def evidence_for(claim, folder=None):
     """
     if folder is None:
         return Evidence(claim=claim, rows=tuple(claim.compute()))
-    kept = Path(folder) / f"{claim.id}.json"
+    kept = _file(claim.id, folder)
     if not kept.is_file():
         rows = [asdict(row) for row in claim.compute()]
         kept.parent.mkdir(parents=True, exist_ok=True)
@@ -177,3 +177,22 @@ def evidence_for(claim, folder=None):
         unfinished.write_text(json.dumps(rows))
         unfinished.replace(kept)
     return Evidence(claim=claim, rows=tuple(Row(**row) for row in json.loads(kept.read_text())))
+
+
+def is_kept(claim_id, folder=None):
+    """Whether a folder holds the evidence for a claim.
+
+    Parameters
+    ----------
+    claim_id : str
+    folder : path, optional
+
+    Returns
+    -------
+    bool
+    """
+    return folder is not None and _file(claim_id, folder).is_file()
+
+
+def _file(claim_id, folder):
+    return Path(folder) / f"{claim_id}.json"

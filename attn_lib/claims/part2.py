@@ -116,7 +116,7 @@ def _outliers(d=100, alpha=0.5, seeds=range(SEED, SEED + 4)):
 
 def _sequences(d=60):
     for alpha in ALPHAS:
-        pair = [_trained(alpha, d, SIZES[d], task=task) for task in ("seq2lab", "seq2seq")]
+        pair = _trained(alpha, d, SIZES[d]), _trained(alpha, d, SIZES[d], task="seq2seq")
         for name in MEASURED:
             labels, sequences = (getattr(run, name) for run in pair)
             row = f"{name.replace('_', ' ')}, sequences divided by labels, alpha = {alpha}, d = {d}"
