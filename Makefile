@@ -1,6 +1,7 @@
 # make book   the HTML book in _build/html        make test   the tests
 # make lint   ruff                                make bench  timings
-# make data   the results that are too heavy for a chapter, once more
+# make data   the stored results, as far as they are missing
+# make reproduce   all stored results anew, and a comparison
 # make clean  forget what was built (the environment in .venv stays)
 
 PYTHON ?= python3
@@ -10,7 +11,7 @@ HOME_PAGE := _build/html/book/home.html
 # What the pages have computed for the claims is not computed again by the tests of the same code.
 export ATTN_LIB_EVIDENCE := $(CURDIR)/_build/evidence
 
-.PHONY: book test lint bench data clean
+.PHONY: book test lint bench data reproduce clean
 .DEFAULT_GOAL := book
 
 # The environment is made again only when the pins or the package metadata change.
@@ -38,11 +39,20 @@ test: $(ENV)
 lint: $(ENV)
 	$(BIN)/ruff check .
 
+# Alone on the machine, about 8 minutes. Writes benchmarks/results.json, which the page on performance reads, and the
+# table of the README.
 bench: $(ENV)
-	@set -e; for script in benchmarks/*.py; do echo "== $$script"; $(BIN)/python $$script; done
+	mkdir -p _build
+	$(BIN)/python -m pytest benchmarks --benchmark-json=_build/benchmarks.json
+	$(BIN)/python benchmarks/report.py _build/benchmarks.json
 
+# Finished parts are kept in .cache/data: an interrupted run goes on.
 data: $(ENV)
-	@set -e; for script in book/data/make_*.py; do echo "== $$script"; $(BIN)/python $$script; done
+	$(BIN)/python book/data/all.py
+	$(BIN)/python book/data/home_figure.py
+
+reproduce: $(ENV)
+	$(BIN)/python book/data/all.py --anew
 
 clean:
 	rm -rf _build
