@@ -8,8 +8,7 @@ every operation for which a program must wait for the device is counted.
 from collections import Counter
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode, return_and_correct_aliasing
-from torch.utils._pytree import tree_leaves, tree_map
+from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
 
 NAME = "simulated"
@@ -66,20 +65,21 @@ class SimulatedGPU(TorchDispatchMode):
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
-        tensors = [t for t in tree_leaves((args, kwargs)) if isinstance(t, torch.Tensor)]
-        here = any(isinstance(t, OnDevice) for t in tensors)
+        tensors = _tensors((args, kwargs.values()))
+        here = any(type(t) is OnDevice for t in tensors)
         asked = kwargs.get("device")
         to_device = here if asked is None else torch.device(asked).type == NAME
+        if not here and not to_device:
+            return func(*args, **kwargs)
         self._check(func, args, tensors, here, asked)
         self._count(func, args, tensors, here, to_device)
-        inner = [tree_map(lambda v: v.inner if isinstance(v, OnDevice) else v, part) for part in (args, kwargs)]
+        inner = {name: _inner(v) for name, v in kwargs.items()}
         if asked is not None:
-            inner[1]["device"] = "cpu"
-        out = func(*inner[0], **inner[1])
+            inner["device"] = "cpu"
+        out = func(*map(_inner, args), **inner)
         if func is aten._local_scalar_dense.default or not to_device:
             return out
-        out = tree_map(lambda v: OnDevice(v) if isinstance(v, torch.Tensor) else v, out)
-        return return_and_correct_aliasing(func, args, kwargs, out)
+        return args[0] if func._schema.is_mutable else _outer(out)
 
     def _check(self, func, args, tensors, here, asked):
         """RuntimeError where a GPU would raise one: numbers (0 axes) of the CPU may be mixed in, but no more."""
@@ -106,3 +106,25 @@ class SimulatedGPU(TorchDispatchMode):
             self.waits[name] += 1
         elif tensors and not here and to_device:
             self.sent[name] += 1
+
+
+def _tensors(values):
+    found = []
+    for v in values:
+        if isinstance(v, torch.Tensor):
+            found.append(v)
+        elif isinstance(v, list | tuple | type({}.values())):
+            found += _tensors(v)
+    return found
+
+
+def _inner(value):
+    if isinstance(value, list | tuple):
+        return type(value)(map(_inner, value))
+    return value.inner if type(value) is OnDevice else value
+
+
+def _outer(value):
+    if isinstance(value, list | tuple):
+        return type(value)(map(_outer, value))
+    return OnDevice(value) if isinstance(value, torch.Tensor) else value

@@ -1,0 +1,105 @@
+"""Trainings on a GPU, simulated (:mod:`simulated_gpu`): the results of a CPU, nothing left behind there, few waits."""
+
+from dataclasses import fields, is_dataclass
+
+import numpy as np
+import pytest
+import torch
+from simulated_gpu import NAME, SimulatedGPU
+
+from attn_lib.problems import GeneralAttention, MarchenkoPastur, PositionalSemantic, SingleHead
+from attn_lib.simulation import _hardware, direct, logit_fit, robustness, search
+from attn_lib.simulation.amp import train_by_amp
+from attn_lib.simulation.dynamics import Start, train_by_descent
+from attn_lib.simulation.erm import train_positional_semantic, train_single_head
+from attn_lib.simulation.gaussian_sensing import train_on_gaussians
+from attn_lib.simulation.general import train_general
+from attn_lib.simulation.matrix_amp import train_by_matrix_amp
+from attn_lib.simulation.measurement import lowest_curvature
+from attn_lib.simulation.tokens import Correlated, StudentT, VocabularyGaussian
+
+ONE = PositionalSemantic(alpha=1.5, omega=0.3)
+GENERAL = GeneralAttention(alpha=2, omega=0.3, A=[[0.5, 0.3, 0.2], [0.2, 0.5, 0.3], [0.3, 0.2, 0.5]], rank=2)
+TWO = SingleHead(alpha=1.0, lam=0.05, Delta=0.5, kappa=0.75, target=MarchenkoPastur(kappa0=0.5))
+FREE = 10**9  # bytes: a training of Part II announces 2e8, so that two seeds of three share a batch
+
+
+SHORT = {"n_test": 50, "max_iter": 4}
+
+
+def variant(**changes):
+    return lambda **where: robustness.train_variant(TWO, d=10, seeds=range(3), **SHORT, **changes, **where)
+
+
+def searched(method, **changes):
+    fixed = {"n_rounds": 2, "n_runs": 2, "method": method}
+    return lambda **where: search.search_lower_minima(ONE, d=20, seeds=[0, 1], **fixed, **changes, **where)
+
+
+def single(**changes):
+    return lambda **where: train_single_head(TWO, d=10, seeds=range(3), **SHORT, **changes, **where)
+
+
+def curvature(**where):
+    return lowest_curvature(train_positional_semantic(ONE, d=20, seeds=[0, 1], n_test=10, device="cpu"), **where)
+
+
+def descent(**changes):
+    starts = Start(semantic=1.0), Start(random=0.3)
+    fixed = {"starts": starts, "n_steps": 6, "learning_rate": 0.15, "record_every": 4, "n_test": 50}
+    return lambda **where: train_by_descent(ONE, d=20, seeds=range(3), **fixed, **changes, **where)
+
+
+TRAININGS = {
+    "erm": lambda **where: train_positional_semantic(ONE, d=30, seeds=range(3), **SHORT, **where),
+    "general": lambda **where: train_general(GENERAL, d=20, seeds=range(3), start="mixed", **SHORT, **where),
+    "gradient descent": descent(),
+    "adam": descent(optimiser="adam"),
+    "message passing": lambda **where: train_by_amp(ONE, d=30, seeds=[0, 1], n_iter=3, **where),
+    "perturbation": searched("perturbation"),
+    "annealing": searched("annealing", size=1e-3),
+    "search by message passing": searched("message passing", size=3),
+    "curvature": curvature,
+    "single head": single(),
+    "sequences": single(task="seq2seq", centring="empirical", noisy_test=False),
+    "adam of part II": single(optimiser="adam"),
+    "direct": lambda **where: direct.train_direct(TWO, d=10, seeds=range(3), **SHORT, **where),
+    "cross-validation": lambda **where: direct.cross_validation(TWO, d=10, seeds=[0, 1], folds=2, lams=(1.0, 2.0), tolerance=0.1, **where),
+    "logits": lambda **where: logit_fit.fit_logits(TWO, d=10, seeds=range(3), **where),
+    "Gaussian measurements": lambda **where: train_on_gaussians(TWO, d=10, seeds=range(3), **SHORT, **where),
+    "matrix message passing": lambda **where: train_by_matrix_amp(TWO, d=12, seeds=[0, 1], n_iter=3, n_test=50, **where),
+    "two heads": variant(n_heads=2, target_heads=2, symmetric_target=False, tied=False, tokens=StudentT(6.0)),
+    "cross-attention": variant(cross=True, tied=False, tokens=Correlated(0.5)),
+    "tied variant": variant(tokens=VocabularyGaussian(2.0)),
+}
+
+
+@pytest.fixture
+def gpu(monkeypatch):
+    monkeypatch.setattr(_hardware, "devices", lambda: ["cpu", f"{NAME}:0", NAME])
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (FREE, FREE))
+    for module, name, value in ((search, "_MAX_ITER", 4), (search, "_STEPS", 4), (logit_fit, "_TOLERANCE", 10.0)):
+        monkeypatch.setattr(module, name, value)  # short runs: an operation on the simulated device takes 0.1 ms
+    return SimulatedGPU()
+
+
+def columns(result):
+    """The arrays of a result, by name."""
+    if isinstance(result, np.ndarray):
+        return {"result": result}
+    names = [f.name for f in fields(result)] if is_dataclass(result) else result._fields
+    found = {name: getattr(result, name) for name in names}
+    return {name: v for name, v in found.items() if isinstance(v, np.ndarray)}
+
+
+@pytest.mark.parametrize("name", TRAININGS)
+def test_agrees_with_the_cpu(name, gpu):
+    """By default on the GPU, of which some memory is free; seeds in other batches, samples in other blocks."""
+    expected = columns(TRAININGS[name](device="cpu"))
+    with gpu:
+        found = columns(TRAININGS[name]())
+    assert sum(gpu.sent.values()) > 0
+    assert expected.keys() == found.keys()
+    for key, value in expected.items():
+        # Sums are taken in another order; a few iterations amplify rounding, of numbers of order one, by 1e3 at most.
+        np.testing.assert_allclose(found[key], value, rtol=1e-10, atol=1e-12, err_msg=key)
