@@ -1,0 +1,48 @@
+"""Buttons above a page: its downloads, and those that lead to the repository once its address is known."""
+
+from pathlib import Path
+
+import jupytext
+
+DOWNLOADS = {"ipynb": "ipynb", "py": "py:percent"}
+
+
+def use_the_addresses(app, config):
+    """Show the buttons that need a public address if there is one, and nothing that leads nowhere otherwise."""
+    config.ogp_site_url = config.html_baseurl
+    theme = config.html_theme_options
+    known = bool(theme.get("repository_url"))
+    for button in ("repository", "issues", "edit_page"):
+        theme[f"use_{button}_button"] = known
+    if known and (Path(app.srcdir) / "binder").is_dir():
+        theme["launch_buttons"] = {"binderhub_url": "https://mybinder.org", "notebook_interface": "jupyterlab"}
+
+
+def write_downloads(app, pagename, templatename, context, doctree):
+    """Write a chapter as a notebook and as a script beside its source, without outputs."""
+    if doctree is None or "kernelspec" not in app.env.metadata[pagename]:
+        return
+    notebook = jupytext.read(app.env.doc2path(pagename))
+    for suffix, form in DOWNLOADS.items():
+        target = Path(app.outdir) / "_sources" / f"{pagename}.{suffix}"
+        target.parent.mkdir(parents=True, exist_ok=True)
+        jupytext.write(notebook, target, fmt=form)
+    context["ipynb_source"] = f"{pagename}.ipynb"  # the theme then has a button for it
+
+
+def offer_script(app, pagename, templatename, context, doctree):
+    """Add the script to the theme's menu of downloads, after the notebook."""
+    if "ipynb_source" not in context:
+        return
+    (menu,) = [entry["buttons"] for entry in context["header_buttons"] if entry["label"] == "download-buttons"]
+    (place,) = [i for i, button in enumerate(menu) if button["label"] == "download-notebook-button"]
+    script = {"url": f"{context['pathto']('_sources', 1)}/{pagename}.py", "text": ".py"}
+    script |= {"tooltip": "Download as a script", "label": "download-script-button"}
+    menu.insert(place + 1, menu[place] | script)
+
+
+def setup(app):
+    app.connect("config-inited", use_the_addresses)
+    app.connect("html-page-context", write_downloads)
+    app.connect("html-page-context", offer_script, priority=502)  # the theme makes its menu at 501
+    return {"parallel_read_safe": True, "parallel_write_safe": True}
