@@ -1,18 +1,17 @@
 """The built pages: run `make book` first, then `.venv/bin/python -m pytest tests/book`."""
 
-from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
+import nbformat
 import pytest
 import yaml
 from bs4 import BeautifulSoup
+from built import FILES, HTML, PAGES, ROOT, SETTINGS
 
-ROOT = Path(__file__).resolve().parent.parent.parent
-HTML = ROOT / "_build" / "html"
 GENERATED = {"genindex.html", "py-modindex.html", "search.html", "index.html", "prf-prf.html"}
-FOUND = [*HTML.glob("*.html"), *(HTML / "book").rglob("*.html")]
-SOUP = {page: BeautifulSoup(page.read_text(), "html.parser") for page in sorted(FOUND)}
-PAGES = [pytest.param(page, id=page.relative_to(HTML).as_posix()) for page in SOUP]
+SOUP = {page: BeautifulSoup(page.read_text(), "html.parser") for page in FILES}
+ANCHORS = {page: {tag["id"] for tag in soup(id=True)} for page, soup in SOUP.items()}
+HEAVIEST = 1_500_000  # bytes of a page with its figures, without what all pages share
 
 
 def in_table_of_contents():
@@ -27,8 +26,8 @@ def broken(page, reference):
     if parts.scheme or parts.netloc:
         return False
     target = (page.parent / unquote(parts.path)).resolve() if parts.path else page
-    if target in SOUP and parts.fragment:
-        return SOUP[target].find(attrs={"id": unquote(parts.fragment)}) is None
+    if target in ANCHORS and parts.fragment:
+        return unquote(parts.fragment) not in ANCHORS[target]
     return not target.is_file()
 
 
@@ -55,7 +54,43 @@ def test_identity_links_inside_the_book_lead_somewhere(page):
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_identity_nothing_is_loaded_from_elsewhere(page):
-    loaded = [tag["src"] for tag in SOUP[page](["script", "img", "iframe"], src=True)]
-    loaded += [tag["href"] for tag in SOUP[page]("link", rel=["stylesheet", "preload"], href=True)]
-    assert [url for url in loaded if urlsplit(url).netloc] == []
+def test_identity_page_is_light(page):
+    figures = {(page.parent / image["src"]).resolve() for image in SOUP[page]("img")}
+    assert page.stat().st_size + sum(figure.stat().st_size for figure in figures) <= HEAVIEST
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_identity_buttons_lead_to_an_address_that_is_known(page):
+    buttons = SOUP[page].select(".bd-header-article a[href]")
+    outside = [tag["href"] for tag in buttons if urlsplit(tag["href"]).netloc]
+    known = tuple(filter(None, [SETTINGS["repository"]["url"], "https://mybinder.org/"]))
+    assert [address for address in outside if not SETTINGS["repository"]["url"] or not address.startswith(known)] == []
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_identity_preview_has_title_description_and_picture(page):
+    if page.relative_to(HTML).as_posix() in GENERATED:
+        return
+    preview = {tag["property"]: tag["content"] for tag in SOUP[page]("meta", property=True)}
+    assert preview["og:title"] and preview["og:description"]
+    base = SETTINGS["html"]["baseurl"]
+    assert preview["og:image"].startswith(base) and (HTML / preview["og:image"].removeprefix(base)).is_file()
+
+
+def chapters():
+    """Sources of the pages with cells."""
+    sources = [ROOT / f"{name}.md" for name in sorted(in_table_of_contents())]
+    return [pytest.param(source, id=source.stem) for source in sources if "kernelspec:" in source.read_text()]
+
+
+@pytest.mark.parametrize("source", chapters())
+def test_identity_chapter_can_be_downloaded_as_notebook_and_script(source):
+    page = HTML / source.relative_to(ROOT).with_suffix(".html")
+    links = [tag["href"] for tag in SOUP[page].select(".dropdown-download-buttons a[href]")]
+    files = {link.rsplit(".")[-1]: (page.parent / link).resolve() for link in links}
+    assert files["md"].read_text() == source.read_text()
+    notebook = nbformat.read(files["ipynb"], as_version=4)
+    nbformat.validate(notebook)
+    code = [cell["source"] for cell in notebook["cells"] if cell["cell_type"] == "code"]
+    assert len(code) == source.read_text().count("\n```{code-cell}") > 0
+    compile(files["py"].read_text(), files["py"].name, "exec")

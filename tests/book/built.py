@@ -1,0 +1,12 @@
+"""Where the built book is, and its pages."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+HTML = ROOT / "_build" / "html"
+SETTINGS = yaml.safe_load((ROOT / "_config.yml").read_text())
+FILES = sorted([*HTML.glob("*.html"), *(HTML / "book").rglob("*.html")])
+PAGES = [pytest.param(page, id=page.relative_to(HTML).as_posix()) for page in FILES]
