@@ -50,29 +50,29 @@ def problem_at(alpha, lam=0.01):
     return SingleHead(alpha=alpha, lam=lam, Delta=0.5, kappa=1.0, target=MarchenkoPastur(kappa0=0.5))
 
 
-def followed(alpha, d, seeds):
+def followed(alpha, d, seeds, *, device):
     """Overlaps, response and test error of every iterate."""
-    run = train_by_matrix_amp(problem_at(alpha), d=d, seeds=seeds, n_iter=N_ITER, n_test=4000)
+    run = train_by_matrix_amp(problem_at(alpha), d=d, seeds=seeds, n_iter=N_ITER, n_test=4000, device=device)
     columns = {name: getattr(run, name).tolist() for name in ("m", "q", "Sigma", "test_error")}
     return {"seeds": list(seeds), "diverged": int(run.diverged.sum()), **columns}
 
 
-def spectrum(d, seeds):
+def spectrum(d, seeds, *, device):
     """Eigenvalues of the matrix before the threshold at the end of a run."""
     problem = problem_at(0.5)
-    run = train_by_matrix_amp(problem, d=d, seeds=seeds, n_iter=N_ITER)
+    run = train_by_matrix_amp(problem, d=d, seeds=seeds, n_iter=N_ITER, device=device)
     eigenvalues = np.linalg.eigvalsh(run.R) / solve(problem).hats.m_hat
     return {"seeds": list(seeds), "eigenvalues": eigenvalues.tolist()}
 
 
-def trained(d, seeds):
+def trained(d, seeds, *, device):
     """Distance of the iterates to the minimum that L-BFGS finds on the same data."""
     problem = problem_at(0.5)
-    minimum = train_single_head(problem, d=d, seeds=seeds, tolerance=1e-6)
+    minimum = train_single_head(problem, d=d, seeds=seeds, tolerance=1e-6, device=device)
     distance, risk = [], []
     for seed, W in zip(seeds, minimum.W, strict=True):
-        S = torch.as_tensor(W @ W.T / (W.shape[1] * d) ** 0.5, dtype=torch.float64)
-        states = iterates(problem, draw_matrix(problem, d, seed), n=round(0.5 * d**2), seed=seed)
+        S = torch.as_tensor(W @ W.T / (W.shape[1] * d) ** 0.5, dtype=torch.float64, device=device)
+        states = iterates(problem, draw_matrix(problem, d, seed), n=round(0.5 * d**2), seed=seed, device=device)
         path = list(islice(states, 2 * N_ITER + 1))
         distance.append([((state.S - S) ** 2).sum().item() / d for state in path])
         risk.append(path[-1].loss / d**2 + problem.nuclear_penalty * path[-1].S.trace().item() / d)
@@ -81,12 +81,13 @@ def trained(d, seeds):
     return {"seeds": list(seeds), "distance": distance, "q": q, "gradient": gradient, **risks}
 
 
-def growth(alpha, d, seeds):
+def growth(alpha, d, seeds, *, device):
     """Factors by which the squared distance of runs from 0 and from a small random matrix grows."""
     problem, factors = problem_at(alpha), []
     for seed in seeds:
         S_star = draw_matrix(problem, d, seed)
-        pair = (iterates(problem, S_star, n=round(alpha * d**2), seed=seed, noise=noise) for noise in (0.0, 1e-4))
+        options = {"n": round(alpha * d**2), "seed": seed, "device": device}
+        pair = (iterates(problem, S_star, noise=noise, **options) for noise in (0.0, 1e-4))
         squares = [((a.S - b.S) ** 2).sum().item() for a, b in islice(zip(*pair, strict=False), N_GROWTH + 1)]
         factors.append((np.array(squares[1:]) / squares[:-1]).tolist())
     return {"seeds": list(seeds), "factors": factors}

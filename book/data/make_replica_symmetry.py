@@ -100,10 +100,11 @@ def broken(omega, alpha, start, ys):
     return columns
 
 
-def search(omega, alpha, d, start, method, seeds, rounds=ROUNDS):
+def search(omega, alpha, d, start, method, seeds, rounds=ROUNDS, *, device):
     found = search_lower_minima(
         PositionalSemantic(alpha=alpha, omega=omega),
         d=d, seeds=seeds, start=start, method=method, size=SIZE if method == "perturbation" else None, n_rounds=rounds,
+        device=device,
     )  # fmt: skip
     columns = {name: getattr(found, name).tolist() for name in ("history", "train_loss", "q", "m", "theta", "distance")}
     columns["constant_loss"] = constant_loss(found.problem, d, seeds)

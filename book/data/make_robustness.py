@@ -66,20 +66,20 @@ RECORD = {
 }
 
 
-def trained(changes, alpha, d):
+def trained(changes, alpha, d, *, device):
     changes = dict(changes)
     target = MarchenkoPastur(kappa0=0.5)
     problem = SingleHead(alpha=alpha, lam=changes.pop("lam", LAM), Delta=0.5, kappa=1.0, target=target)
-    e = train_variant(problem, d=d, seeds=SEEDS[d], max_iter=5000, **changes)
+    e = train_variant(problem, d=d, seeds=SEEDS[d], max_iter=5000, device=device, **changes)
     if not e.converged.all():
         raise RuntimeError(f"{changes}, alpha = {alpha}, d = {d}: not converged")
     names = ("train_loss", "penalty", "test_error", "rank", "asymmetry", "m", "q")
     return {"alpha": alpha, "d": d, "seeds": list(SEEDS[d])} | {name: getattr(e, name).tolist() for name in names}
 
 
-def narrow(d, p, seeds):
+def narrow(d, p, seeds, *, device):
     problem = SingleHead(alpha=0.5, lam=LAM, Delta=0.5, kappa=p / d, target=PowerLaw(gamma=1.0, d=d))
-    e = train_variant(problem, d=d, seeds=seeds, tied=False, symmetric_target=False, max_iter=5000)
+    e = train_variant(problem, d=d, seeds=seeds, tied=False, symmetric_target=False, max_iter=5000, device=device)
     if not e.converged.all():
         raise RuntimeError("narrow: not converged")
     return {"d": d, "p": p, "seeds": list(seeds), "singular_values": e.singular_values[:, 0, :p].tolist()}

@@ -172,8 +172,8 @@ def tokens(gamma, d, alpha, lam, seeds, keep, *, device):
     return result | ({"eigenvalues": e.eigenvalues[0].tolist()} if keep else {})
 
 
-def gaussians(gamma, d, alpha, lam, seeds):
-    e = train_on_gaussians(problem_at(gamma, d, alpha, lam), d=d, seeds=seeds, tolerance=1e-3)
+def gaussians(gamma, d, alpha, lam, seeds, *, device):
+    e = train_on_gaussians(problem_at(gamma, d, alpha, lam), d=d, seeds=seeds, tolerance=1e-3, device=device)
     if not e.converged.all():
         raise RuntimeError(f"gamma = {gamma}, d = {d}, alpha = {alpha}, lam = {lam}: not converged")
     columns = {name: getattr(e, name).tolist() for name in ("m", "q", "test_error")}

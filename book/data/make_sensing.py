@@ -52,7 +52,7 @@ def universality(target, alpha, d, seeds, *, device):
     tokens = train_single_head(problem, d=d, seeds=seeds, n_test=20_000, device=device)
     return {
         "tokens": columns(tokens),
-        "gaussians": columns(train_on_gaussians(problem, d=d, seeds=seeds, n_test=20_000)),
+        "gaussians": columns(train_on_gaussians(problem, d=d, seeds=seeds, n_test=20_000, device=device)),
     }
 
 

@@ -52,9 +52,9 @@ def trained(alpha, d, seed, power_law, *, device):
     return result
 
 
-def trained_on_gaussians(alpha, d, seed):
+def trained_on_gaussians(alpha, d, seed, *, device):
     problem = SingleHead(alpha=alpha, lam=0.01, Delta=0.5, kappa=1.0, target=PowerLaw(gamma=1.0, d=d))
-    e = train_on_gaussians(problem, d=d, seeds=[seed], n_test=100, tolerance=1e-3)
+    e = train_on_gaussians(problem, d=d, seeds=[seed], n_test=100, tolerance=1e-3, device=device)
     if not e.converged.all():
         raise RuntimeError(f"{problem}, seed {seed}: not converged")
     return {"alpha": alpha, "d": d, "seeds": [seed], "tolerance": 1e-3, "eigenvalues": e.eigenvalues[0].tolist()}

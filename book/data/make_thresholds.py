@@ -68,48 +68,48 @@ def fitted(W, x, loss, lam, d, centring="trace"):
     return minimise(risk, W, tolerance=TOLERANCE * 2 * max(lam, 1e-5) * d, max_iter=MAX_ITER), risk
 
 
-def start(d, seed):
-    return torch.as_tensor(draw_start(d, d, seed, 0)).reshape(1, -1)
+def start(d, seed, device, k=0):
+    return torch.as_tensor(draw_start(d, d, seed, k), device=device).reshape(1, -1)
 
 
-def data(problem, d, seed, **options):
+def data(problem, d, seed, device, **options):
     """Target, and tokens and labels of one data set."""
     S0 = draw_matrix(problem, d, seed)
     n = options.pop("n", round(problem.alpha * d**2))
-    x, Y = labelled_tokens(problem, S0, n=n, seed=seed, **options)
-    return torch.as_tensor(S0), x[None], Y[None]
+    x, Y = labelled_tokens(problem, S0, n=n, seed=seed, device=device, **options)
+    return torch.as_tensor(S0, device=device), x[None], Y[None]
 
 
-def interpolation(d, seed):
+def interpolation(d, seed, *, device):
     W, residuals = None, []
     for alpha in ABOVE:
-        fit = fit_logits(problem_at(alpha, 0.5, lam=1e-9), d=d, seeds=[seed], start=W)
+        fit = fit_logits(problem_at(alpha, 0.5, lam=1e-9), d=d, seeds=[seed], start=W, device=device)
         W = fit.W
         residuals.append(float(fit.residual[0]))
     return {"alpha": ABOVE, "residual": residuals}
 
 
-def recovery(d, seed, alphas=BELOW, kappa0=0.5):
+def recovery(d, seed, alphas=BELOW, kappa0=0.5, *, device):
     errors = []
     for alpha in alphas:
         W = None
         for lam in (1e-1, 1e-2, 1e-3, 3e-4):
-            fit = fit_logits(problem_at(alpha, 0.0, lam, kappa0), d=d, seeds=[seed], start=W)
+            fit = fit_logits(problem_at(alpha, 0.0, lam, kappa0), d=d, seeds=[seed], start=W, device=device)
             W = fit.W
         errors.append(float(fit.matrix_error[0]))
     return {"alpha": alphas, "error": errors}
 
 
-def training(Delta, d, alpha, seeds, lams=LAMS, centring="trace"):
-    chains = [chain(problem_at(alpha, Delta), d, seed, lams, centring) for seed in seeds]
+def training(Delta, d, alpha, seeds, lams=LAMS, centring="trace", *, device):
+    chains = [chain(problem_at(alpha, Delta), d, seed, lams, centring, device) for seed in seeds]
     columns = {name: [[row[i][name] for row in chains] for i in range(len(lams))] for name in chains[0][0]}
     return {"alpha": alpha, "d": d, "Delta": Delta, "seeds": list(seeds), "lam": lams, **columns}
 
 
-def chain(problem, d, seed, lams, centring):
-    S0, x, Y = data(problem, d, seed)
-    _, fresh, fresh_Y = data(problem, d, seed, n=10_000, stream="test")
-    W, rows = start(d, seed), []
+def chain(problem, d, seed, lams, centring, device):
+    S0, x, Y = data(problem, d, seed, device)
+    _, fresh, fresh_Y = data(problem, d, seed, device, n=10_000, stream="test")
+    W, rows = start(d, seed, device), []
     for lam in lams:
         minimum, risk = fitted(W, x, AttentionLoss(Y, 1.0), lam, d, centring)
         W = minimum.Q
@@ -131,9 +131,9 @@ def chain(problem, d, seed, lams, centring):
     return rows
 
 
-def starts(seed, d=40, lams=(1e-4, 1e-5)):
+def starts(seed, d=40, lams=(1e-4, 1e-5), *, device):
     problem = problem_at(0.2, 0.5)
-    _, x, Y = data(problem, d, seed)
+    _, x, Y = data(problem, d, seed, device)
 
     def losses(W):
         found = []
@@ -148,7 +148,7 @@ def starts(seed, d=40, lams=(1e-4, 1e-5)):
             W = fitted(W, x, loss, lam, d)[0].Q
         return W
 
-    random = [torch.as_tensor(draw_start(d, d, seed, k)).reshape(1, -1) for k in range(3)]
+    random = [start(d, seed, device, k) for k in range(3)]
     return {
         "lam": lams,
         "random": [losses(lowered(W, AttentionLoss(Y, 1.0), (1e-2, 1e-3))) for W in random],
