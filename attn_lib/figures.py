@@ -6,7 +6,8 @@ from cycler import cycler
 
 __all__ = ["BASELINE", "POSITIONAL", "SEMANTIC", "plot_attention", "use_style"]
 
-# Okabe and Ito's palette, told apart by readers with any common colour vision
+# Okabe and Ito's palette, told apart by readers with any common colour vision (Tol's indigo for its pale blue, hard to
+# see on white as a line)
 SEMANTIC, POSITIONAL, BASELINE = "#0072B2", "#D55E00", "#4D4D4D"
 
 
@@ -26,7 +27,7 @@ def use_style():
             "figure.constrained_layout.use": True,
             "axes.spines.top": False,
             "axes.spines.right": False,
-            "axes.prop_cycle": cycler(color=[SEMANTIC, POSITIONAL, "#009E73", "#CC79A7", "#56B4E9", BASELINE]),
+            "axes.prop_cycle": cycler(color=[SEMANTIC, POSITIONAL, "#009E73", "#CC79A7", "#332288", BASELINE]),
             "axes.titlesize": "medium",
             "legend.frameon": False,
             "lines.markersize": 5,
