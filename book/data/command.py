@@ -88,7 +88,7 @@ def _announced(task, retry):
     stored = task.file["parts"]
     seconds = [stored[name]["cpu_seconds"] if name in stored else None for name in missing]
     known = [s for s in seconds if s is not None]
-    old = f" ({len(task.changed)} made with other code)" if task.changed and not task.anew else ""
+    old = f" ({len(task.changed)} made with other or unknown code)" if task.changed and not task.anew else ""
     print(f"{task.script}: {len(task.names)} parts{old}, {len(missing)} missing, {duration(sum(known))}", flush=True)
     return sum(known), len(seconds) - len(known)
 
