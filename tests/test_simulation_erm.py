@@ -61,13 +61,18 @@ def test_agrees_with_scipy_minimiser(start):
     for i, seed in enumerate(e.seeds):
         risk = plain_risk(PROBLEM, D, seed)
         Q0 = e.Q[i] + 0.01 * np.random.default_rng(0).standard_normal(D)  # nearby, since other minima exist
-        gtol = 1e-11
         found = minimize(
-            lambda Q, r=risk: value_and_gradient(r, Q), Q0, jac=True, method="BFGS", options={"gtol": gtol}
+            lambda Q, r=risk: value_and_gradient(r, Q),
+            Q0,
+            jac=True,
+            hess=lambda Q, r=risk: torch.autograd.functional.hessian(r, torch.as_tensor(Q)).numpy(),
+            method="trust-exact",  # ends at the rounding of the gradient, quasi-Newton methods before
+            options={"gtol": 1e-11},
         )
+        assert found.success
         np.testing.assert_allclose(e.train_loss[i], found.fun / D, rtol=1e-10, atol=0)
-        # atol: the tolerance on the gradient bounds |dQ|/sqrt(d) by 1e-9 times lam over the curvature
-        np.testing.assert_allclose(e.Q[i], found.x, rtol=0, atol=1e-7)
+        # atol: the tolerance on the gradient bounds |dQ| by 1e-9 sqrt(d) times lam over the curvature
+        np.testing.assert_allclose(e.Q[i], found.x, rtol=0, atol=1e-8)
 
 
 def test_identity_reported_loss_and_gradient_are_those_at_Q():

@@ -88,7 +88,7 @@ def minimise(risk, Q, *, tolerance, max_iter, memory=10, report=None):
         step = t[..., None] * direction
         Q, h = Q + step, _fields_at(t, h, steps)
         previous, gradient = gradient, risk.adjoint(loss_gradient, Q) + risk.lam * Q
-        history = [*history, (step, gradient - previous)][-memory:]
+        history = [*history, _curvature(step, gradient - previous)][-memory:]
         norm = gradient.norm(dim=-1)
         n_iter += running
         if report:
@@ -120,30 +120,36 @@ def _dot(a, b):
 
 def _fields_at(t, h, steps):
     """h + t h_1 + t^2 h_2."""
-    return h + sum(t[..., None] ** k * h_k for k, h_k in enumerate(steps, 1))
+    for k, h_k in enumerate(steps, 1):
+        h = torch.addcmul(h, t[..., None] ** k, h_k)
+    return h
 
 
-def _velocity(t, steps):
-    """Derivative of the fields in t."""
-    return sum(k * t[..., None] ** (k - 1) * h_k for k, h_k in enumerate(steps, 1))
+def _slope(t, g, steps):
+    """Scalar product of g with the derivative of the fields in t."""
+    return sum(k * t ** (k - 1) * _dot(g, h_k) for k, h_k in enumerate(steps, 1))
+
+
+def _curvature(s, y):
+    """A step, the change of the gradient along it, and 1/s.y; a frozen run takes null steps, which get weight 0."""
+    sy = _dot(s, y)
+    return s, y, torch.where(sy > 0, 1 / sy, 0)
 
 
 def _inverse_hessian(history, gradient):
-    """Two-loop recursion. A frozen run takes null steps: such pairs get weight 0."""
-    direction, pairs = gradient, []
-    for s, y in reversed(history):
-        sy = _dot(s, y)
-        weight = torch.where(sy > 0, 1 / sy, 0)
+    """Two-loop recursion."""
+    direction, weights = gradient.clone(), []
+    for s, y, weight in reversed(history):
         a = weight * _dot(s, direction)
-        direction = direction - a[..., None] * y
-        pairs.append((s, y, weight, a))
+        direction.addcmul_(a[..., None], y, value=-1)
+        weights.append(a)
     if history:
-        s, y, weight, _ = pairs[0]
-        scale = torch.where(weight > 0, _dot(s, y) / _dot(y, y), 1)
-        direction = scale[..., None] * direction
-    for s, y, weight, a in reversed(pairs):
+        _, y, weight = history[-1]
+        scale = torch.where(weight > 0, 1 / (weight * _dot(y, y)), 1)
+        direction *= scale[..., None]
+    for (s, y, weight), a in zip(history, reversed(weights), strict=True):
         b = weight * _dot(y, direction)
-        direction = direction + (a - b)[..., None] * s
+        direction.addcmul_((a - b)[..., None], s)
     return direction
 
 
@@ -166,7 +172,7 @@ def _line_search(risk, Q, D, h, steps, loss, loss_gradient, *, c1=1e-4, c2=0.5, 
     for _ in range(max_trials):
         loss, loss_gradient = risk.loss(_fields_at(t, h, steps))
         value = loss + risk.lam / 2 * (QQ + 2 * t * QD + t**2 * DD)
-        slope = _dot(loss_gradient, _velocity(t, steps)) + risk.lam * (QD + t * DD)
+        slope = _slope(t, loss_gradient, steps) + risk.lam * (QD + t * DD)
         sufficient = value <= value0 + c1 * t * slope0 + rounding
         done = done | (sufficient & (slope.abs() <= -c2 * slope0))
         if done.all():

@@ -96,7 +96,7 @@ class TokenMeasurement:
             gx = torch.zeros_like(x)
             for pair, (a, b) in enumerate(self.pairs):  # total is made symmetric below
                 gx[:, :, b].addcmul_(part[..., pair, None], x[:, :, a])
-            total += x.flatten(1, 2).mT @ gx.flatten(1, 2)
+            total.baddbmm_(x.flatten(1, 2).mT, gx.flatten(1, 2))
         if self.centring == "trace":
             trace = (g * (self.a == self.b)).sum((1, 2))
             total -= trace[:, None, None] * torch.eye(d, dtype=total.dtype, device=total.device)

@@ -41,7 +41,8 @@ class AttentionLoss:
     """
 
     def __init__(self, targets, beta, gram=None):
-        self.targets, self.beta, self.gram = targets, beta, gram
+        self.beta, self.targets = beta, _samples_last(targets)
+        self.gram = None if gram is None else _samples_last(gram)
         n_tokens = targets.shape[-1]
         self.a, self.b = pairs(n_tokens).to(targets.device)
         self.pair_of = torch.zeros(n_tokens, n_tokens, dtype=torch.int64, device=targets.device)
@@ -49,20 +50,31 @@ class AttentionLoss:
 
     def errors(self, z):
         """Loss of every sample; (set, n, pair) to (set, n)."""
-        D = torch.softmax(self.beta * z[..., self.pair_of], dim=-1) - self.targets
-        return (D * self._times_gram(D)).sum((-2, -1))
+        D = self._attention(z) - self.targets
+        return (D * self._times_gram(D)).sum((1, 2))
 
     def value_and_gradient(self, z):
         """Sum of the loss over samples, (set,), and its gradient in z, (set, n, pair)."""
-        A = torch.softmax(self.beta * z[..., self.pair_of], dim=-1)
+        A = self._attention(z)
         D = A - self.targets
         DG = self._times_gram(D)
-        B = 2 * self.beta * A * (DG - (A * DG).sum(-1, keepdim=True))
-        gradient = (B + B.mT)[..., self.a, self.b]
-        return (D * DG).sum((-3, -2, -1)), torch.where(self.a == self.b, gradient / 2, gradient)
+        B = 2 * self.beta * A * (DG - (A * DG).sum(2, keepdim=True))
+        gradient = (B + B.transpose(1, 2))[:, self.a, self.b].movedim(1, -1)
+        return (D * DG).sum((1, 2, 3)), torch.where(self.a == self.b, gradient / 2, gradient)
+
+    def _attention(self, z):
+        """A, (set, n, pair) to (set, T, T, n): samples last, so that every operation runs along long rows."""
+        return torch.softmax(self.beta * z.movedim(-1, 1)[:, self.pair_of], dim=2)
 
     def _times_gram(self, D):
-        return D if self.gram is None else D @ self.gram
+        if self.gram is None:
+            return D
+        return sum(D[:, :, b, None] * self.gram[:, None, b] for b in range(D.shape[2]))
+
+
+def _samples_last(matrices):
+    """(set, n, T, T) to (set, T, T, n)."""
+    return matrices.movedim(1, -1).contiguous()
 
 
 def attention_loss(problem, task, x, Y):
