@@ -2,6 +2,7 @@
 # make lint   ruff                                make bench  timings
 # make data   the stored results, as far as they are missing
 # make reproduce   all stored results anew, and a comparison
+# make pdf    the book as one PDF in _build (needs Chromium)
 # make clean  forget what was built (the environment in .venv stays)
 
 PYTHON ?= python3
@@ -11,7 +12,7 @@ HOME_PAGE := _build/html/book/home.html
 # What the pages have computed for the claims is not computed again by the tests of the same code.
 export ATTN_LIB_EVIDENCE := $(CURDIR)/_build/evidence
 
-.PHONY: book test lint bench data reproduce clean
+.PHONY: book pdf test lint bench data reproduce clean
 .DEFAULT_GOAL := book
 
 # The environment is made again only when the pins or the package metadata change.
@@ -32,6 +33,9 @@ book: $(ENV)
 	@echo "The home page of the book: $(CURDIR)/$(HOME_PAGE)"
 
 # Two processes, one thread each; the tests of a file stay together and share what they have computed.
+pdf: book
+	$(BIN)/python tools/print_book.py
+
 test: $(ENV)
 	$(BIN)/python tools/forget_stale.py evidence
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile
