@@ -16,14 +16,18 @@ class ConvergenceError(RuntimeError):
 
 
 class FixedPoint(NamedTuple):
-    """Point, its undamped residual max ``|F(x) - x|`` and the number of evaluations of F."""
+    """Point, its undamped residual max ``|F(x) - x|``, the number of evaluations of F and the last secants of F.
+
+    Secants are differences of residuals ``F(x) - x``, of length 1, and the differences of F that go with them, as rows.
+    """
 
     x: np.ndarray
     residual: float
     n_iter: int
+    secants: tuple = ()
 
 
-def anderson(F, x, *, tol, max_iter=200, memory=3, far=np.inf, max_step=0.7, stop=None):
+def anderson(F, x, *, tol, max_iter=200, memory=3, far=np.inf, max_step=0.7, stop=None, secants=()):
     r"""Solve :math:`x = F(x)` by Anderson acceleration (type II).
 
     The next point mixes the last images so that the same mixture of residuals
@@ -45,6 +49,8 @@ def anderson(F, x, *, tol, max_iter=200, memory=3, far=np.inf, max_step=0.7, sto
         Largest change of one unknown in one step.
     stop : callable, optional
         Called with each x; a true answer ends the iteration at x (used to notice a branch that collapses).
+    secants : tuple, optional
+        Those of the FixedPoint of a map that hardly differs from F, close to which x is: they save evaluations.
 
     Returns
     -------
@@ -80,7 +86,7 @@ def anderson(F, x, *, tol, max_iter=200, memory=3, far=np.inf, max_step=0.7, sto
         if residual < best.residual:
             best = FixedPoint(x, residual, n_iter)
         if residual <= tol or (stop is not None and stop(x)):
-            return FixedPoint(x, residual, n_iter)
+            return FixedPoint(x, residual, n_iter, _secants([*points, x], [*images, image], secants, memory))
         if residual <= far and n_iter > best.n_iter + 10:
             far, length = best.residual / 2, 0.5
         if residual > far:
@@ -89,7 +95,7 @@ def anderson(F, x, *, tol, max_iter=200, memory=3, far=np.inf, max_step=0.7, sto
             step = length * (image - x)
         else:
             points, images = [*points[-memory:], x], [*images[-memory:], image]
-            step = _mixed(points, images) - x
+            step = _mixed(points, images, secants, memory) - x
         x, last = x + step * (max_step / max(np.abs(step).max(), max_step)), image - x
     raise ConvergenceError(
         f"no fixed point after {max_iter} evaluations: residual {best.residual:.1e}, tolerance {tol:.1e}", best
@@ -102,10 +108,25 @@ def _finite(image):
     return image
 
 
-def _mixed(points, images):
-    images = np.array(images)
-    residuals = images - np.array(points)
-    if len(points) == 1:
+def _mixed(points, images, secants, memory):
+    residual = images[-1] - points[-1]
+    size = np.linalg.norm(residual)
+    of_residuals, of_images = _differences(points, images, [size * rows for rows in secants], memory)
+    if not len(of_images):
         return images[-1]
-    weights = np.linalg.lstsq(np.diff(residuals, axis=0).T, residuals[-1], rcond=1e-10)[0]
-    return images[-1] - weights @ np.diff(images, axis=0)
+    weights = np.linalg.lstsq(of_residuals.T, residual, rcond=1e-10)[0]
+    return images[-1] - weights @ of_images
+
+
+def _secants(points, images, before, memory):
+    of_residuals, of_images = _differences(points, images, before, memory)
+    length = np.linalg.norm(of_residuals, axis=1, keepdims=True)
+    there = length[:, 0] > 0
+    return of_residuals[there] / length[there], of_images[there] / length[there]
+
+
+def _differences(points, images, before, memory):
+    """The last differences, at most ``memory``, of the residuals and of the images; those before them first."""
+    of_images = np.diff(images, axis=0)
+    now = of_images - np.diff(points, axis=0), of_images
+    return [np.vstack(rows)[-memory:] for rows in zip(before, now, strict=True)] if len(before) else now

@@ -23,6 +23,7 @@ __all__ = [
     "moreau_objective",
     "descend",
     "prox",
+    "right_point",
     "lowest_starts",
 ]
 
@@ -235,11 +236,27 @@ def _best(points, here):
     return np.take_along_axis(candidates, candidates[2].argmin(axis=0)[None, None], axis=1)[:, 0]
 
 
-def lowest_starts(w_u, w_v, T11, T22, V, sigma):
-    r"""The lowest of a few points on either side of u = 0, from which the way down is short.
+def right_point(T11, T22):
+    """One of the two points (the other one is its negative) at which the attention comes closest to the target.
 
-    Among them are four on the way from w to the nearest point of that side at which the layer is right,
-    :math:`S_{11}=T_{11}` and :math:`S_{22}=T_{22}` (or close to it where there is none).
+    Parameters
+    ----------
+    T11, T22 : arrays
+
+    Returns
+    -------
+    tuple of arrays
+        (u, v), u > 0: where S11 = T11 and S22 = T22 if ``T11 + T22 > 1``, else not far from u = 0.
+    """
+    logit1, logit2 = (np.log((T + 1e-3) / (1 + 1e-3 - T)) for T in (np.clip(T11, 0, 1), np.clip(T22, 0, 1)))
+    u = np.sqrt(np.maximum(logit1 + logit2, np.abs(logit1 - logit2)) / 2 + 1e-6)
+    return u, (logit1 - logit2) / (2 * u)
+
+
+def lowest_starts(w_u, w_v, T11, T22, V, sigma):
+    """The lowest of a few points on either side of u = 0, from which the way down is short.
+
+    Among them are four on the way from w to the :func:`right_point` of that side.
 
     Parameters
     ----------
@@ -250,9 +267,7 @@ def lowest_starts(w_u, w_v, T11, T22, V, sigma):
     tuple of arrays
         (u, v), each of shape (2, N): u > 0 first.
     """
-    logit1, logit2 = (np.log((T + 1e-3) / (1 + 1e-3 - T)) for T in (np.clip(T11, 0, 1), np.clip(T22, 0, 1)))
-    right_u = np.sqrt(np.maximum(logit1 + logit2, np.abs(logit1 - logit2)) / 2 + 1e-6)
-    right_v = (logit1 - logit2) / (2 * right_u)
+    right_u, right_v = right_point(T11, T22)
     size = 0.5 + np.abs(w_u) + np.abs(w_v)
     side, way = np.array([[1.0], [-1.0]]), np.array([0.25, 0.5, 0.75, 1.0])[:, None, None]
     on_way = w_u + way * (side * right_u - w_u), w_v + way * (side * right_v - w_v)

@@ -32,7 +32,7 @@ class Hats(NamedTuple):
 
 
 class State(NamedTuple):
-    """A fixed point on one rule; ``values`` are the six numbers whose accuracy is judged."""
+    """A fixed point on one rule; ``values`` are the six numbers whose accuracy is judged, secants those of anderson."""
 
     overlaps: Overlaps
     hats: Hats
@@ -40,6 +40,7 @@ class State(NamedTuple):
     residual: float
     n_iter: int
     values: dict
+    secants: tuple
 
 
 def conjugates(problem, overlaps, a):
@@ -94,7 +95,7 @@ def updated(problem, hats):
     )
 
 
-def iterate(problem, overlaps, rule):
+def iterate(problem, overlaps, rule, secants=()):
     """Fixed point of the branch that the overlaps lie on (by which of m, theta is not zero).
 
     Parameters
@@ -103,6 +104,8 @@ def iterate(problem, overlaps, rule):
     overlaps : Overlaps
         Starting point.
     rule : Rule
+    secants : tuple, optional
+        Of a State on the same branch close by, to which the overlaps belong.
 
     Returns
     -------
@@ -150,13 +153,13 @@ def iterate(problem, overlaps, rule):
     def untrained(o):
         return o.q < 1e-6 * rho
 
-    def run(x, stop):
+    def run(x, stop, secants=()):
         try:
-            return anderson(update, x, tol=1e-9, far=0.15, stop=stop)
+            return anderson(update, x, tol=1e-9, far=0.15, stop=stop, secants=secants)
         except ConvergenceError as error:
             raise ConvergenceError(f"{problem}, {branch} branch: {error}", from_log(error.partial.x)) from error
 
-    found = run(to_log(overlaps, overlaps), vanishing)
+    found = run(to_log(overlaps, overlaps), vanishing, secants)
     if vanishing(found.x):
         o = from_log(found.x)
         smaller = Overlaps(q=0.0 if untrained(o) else o.q, m=0.0, theta=0.0, V=o.V)
@@ -172,7 +175,8 @@ def iterate(problem, overlaps, rule):
         "test_error": averages.loss_at_cavity,
     }
     residual = max(abs(b - a) for a, b in zip(o, again, strict=True))
-    return State(o, hats, averages, residual, found.n_iter, values)
+    secants = found.secants if branch != "zero" else ()  # of one unknown; with q > 0 the next search will have two
+    return State(o, hats, averages, residual, found.n_iter, values, secants)
 
 
 def train_loss(problem, o, hats, moreau):

@@ -28,8 +28,8 @@ from attn_lib.theory.iteration import Hats, Overlaps, iterate, responses
 __all__ = ["Hats", "LinearBaseline", "Overlaps", "Solution", "linear_baseline", "solve"]
 
 STARTS = ("positional", "semantic", "uninformed")
-_COARSE = Rule(n_teacher=10, n_inner=18, step=0.9, radius=5.75)
-_MAX_RULES = 4
+_COARSE = Rule(n_teacher=9, n_inner=14, step=1.1, radius=5.35)
+_MAX_RULES = 8
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,10 +113,11 @@ def solve(problem, start="semantic", *, accuracy=1e-4, guess=None):
 
     Accuracy
     --------
-    ``accuracy`` by the estimate in ``quadrature_error``, an upper one. On one core a solution takes 0.3-0.8 s at 1e-4
-    and 2 s at 1e-6; several times that near the end of a branch and, for the uninformed start, at omega = 1. Where
-    the proximal operator has several jumps on a line (large V and q: sigma = 0.7, or lam = 0.001 with alpha below 1) it
-    takes 3 s at 1e-2; for lam = 0.001 and alpha below 1 an accuracy of 1e-4 is in general not reached, which raises.
+    ``accuracy`` by the estimate in ``quadrature_error``, an upper one. On one core a solution takes 0.1-0.2 s at 1e-4
+    and 0.2-0.5 s at 1e-6; several times that near the end of a branch, where errors of the quadrature are magnified:
+    5 s at 1e-4 within 1 % of it. Where the proximal operator has several jumps on a line (large V and q: sigma = 0.7,
+    or lam = 0.001) it takes 1 s at 1e-4; for lam = 0.001 and alpha below 1 it takes 0.4 s at 1e-2 and 1 s at 1e-3, and
+    an accuracy of 1e-4 is in general not reached, which raises.
 
     Source
     ------
@@ -135,15 +136,15 @@ def solve(problem, start="semantic", *, accuracy=1e-4, guess=None):
     if not 1e-8 <= accuracy <= 1e-2:
         raise ValueError(f"accuracy = {accuracy!r}: must be in [1e-8, 1e-2]")
     overlaps = _initial(problem, start) if guess is None else _on_branch(Overlaps(*guess), start)
-    rule, previous, n_iter = _COARSE, None, 0
+    rule, previous, n_iter, secants = _COARSE, None, 0, ()
     for _ in range(_MAX_RULES):
-        state = iterate(problem, overlaps, rule)
+        state = iterate(problem, overlaps, rule, secants)
         n_iter += state.n_iter
         if previous is not None:
             change = 2 * max(abs(v / previous.values[name] - 1) for name, v in state.values.items() if v)
             if change <= accuracy:
                 return _solution(problem, start, rule, state, n_iter, change)
-        previous, overlaps, rule = state, state.overlaps, rule.refined()
+        previous, overlaps, rule, secants = state, state.overlaps, rule.refined(), state.secants
     raise ConvergenceError(f"{problem}, start {start!r}: accuracy {accuracy:.0e} not reached: {change:.1e}", state)
 
 
