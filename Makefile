@@ -25,11 +25,14 @@ $(ENV): requirements.txt pyproject.toml
 	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
 	@touch $@
 
+# Without the collector of garbage, which would search all the pages that Sphinx has loaded, again and again, in vain.
+JUPYTER_BOOK := $(BIN)/python -c 'import gc; gc.disable(); from jupyter_book.cli.main import main; main()'
+
 # A failed build drops what Sphinx remembers of the pages, so that the next one warns again; executed cells are kept.
 book: $(ENV)
 	$(BIN)/python tools/forget_stale.py
 	$(BIN)/python tools/execute_pages.py
-	$(BIN)/jupyter-book build . --quiet --nitpick --warningiserror --keep-going || { rm -rf _build/.doctrees; exit 1; }
+	$(JUPYTER_BOOK) build . --quiet --nitpick --warningiserror --keep-going || { rm -rf _build/.doctrees; exit 1; }
 	@echo "The home page of the book: $(CURDIR)/$(HOME_PAGE)"
 
 # Two processes, one thread each; the tests of a file stay together and share what they have computed.
