@@ -1,6 +1,6 @@
 """Stored evidence: results of minutes that the scripts in ``book/data`` have written, with their seeds and versions.
 
-The files are part of the repository, not of an installed package. ``make data`` makes them anew.
+The files are part of the repository, not of an installed package. ``make reproduce`` computes them anew.
 """
 
 import json
