@@ -46,8 +46,8 @@ class OnDevice(torch.Tensor):
 class SimulatedGPU(TorchDispatchMode):
     """Context in which the device exists.
 
-    ``waits`` counts the operations after which the program waits for the device, by name: numbers that are read, tensors
-    copied to the CPU, and results whose shape depends on numbers. ``sent`` counts tensors copied to the device.
+    ``waits`` counts the operations after which the program waits for the device, by name: numbers that are read,
+    tensors copied to the CPU, and results whose shape depends on numbers. ``sent`` counts tensors copied to the device.
     """
 
     def __init__(self):

@@ -14,8 +14,12 @@ from attn_lib.simulation.dynamics import Start, train_by_descent
 from attn_lib.simulation.erm import train_positional_semantic, train_single_head
 from attn_lib.simulation.gaussian_sensing import train_on_gaussians
 from attn_lib.simulation.general import train_general
+from attn_lib.simulation.general_risk import GeneralRisk
 from attn_lib.simulation.matrix_amp import train_by_matrix_amp
+from attn_lib.simulation.matrix_prox import AttentionProx
 from attn_lib.simulation.measurement import lowest_curvature
+from attn_lib.simulation.risk import AttentionRisk
+from attn_lib.simulation.single_head_risk import FactorisedRisk
 from attn_lib.simulation.tokens import Correlated, StudentT, VocabularyGaussian
 
 ONE = PositionalSemantic(alpha=1.5, omega=0.3)
@@ -46,8 +50,8 @@ def curvature(**where):
 
 def descent(**changes):
     starts = Start(semantic=1.0), Start(random=0.3)
-    fixed = {"starts": starts, "n_steps": 6, "learning_rate": 0.15, "record_every": 4, "n_test": 50}
-    return lambda **where: train_by_descent(ONE, d=20, seeds=range(3), **fixed, **changes, **where)
+    fixed = {"starts": starts, "n_steps": 6, "learning_rate": 0.15, "record_every": 4, "n_test": 50, **changes}
+    return lambda **where: train_by_descent(ONE, d=20, seeds=range(3), **{**fixed, **where})
 
 
 TRAININGS = {
@@ -64,10 +68,14 @@ TRAININGS = {
     "sequences": single(task="seq2seq", centring="empirical", noisy_test=False),
     "adam of part II": single(optimiser="adam"),
     "direct": lambda **where: direct.train_direct(TWO, d=10, seeds=range(3), **SHORT, **where),
-    "cross-validation": lambda **where: direct.cross_validation(TWO, d=10, seeds=[0, 1], folds=2, lams=(1.0, 2.0), tolerance=0.1, **where),
+    "cross-validation": lambda **where: direct.cross_validation(
+        TWO, d=10, seeds=[0, 1], folds=2, lams=(1.0, 2.0), tolerance=0.1, **where
+    ),
     "logits": lambda **where: logit_fit.fit_logits(TWO, d=10, seeds=range(3), **where),
     "Gaussian measurements": lambda **where: train_on_gaussians(TWO, d=10, seeds=range(3), **SHORT, **where),
-    "matrix message passing": lambda **where: train_by_matrix_amp(TWO, d=12, seeds=[0, 1], n_iter=3, n_test=50, **where),
+    "matrix message passing": lambda **where: train_by_matrix_amp(
+        TWO, d=12, seeds=[0, 1], n_iter=3, n_test=50, **where
+    ),
     "two heads": variant(n_heads=2, target_heads=2, symmetric_target=False, tied=False, tokens=StudentT(6.0)),
     "cross-attention": variant(cross=True, tied=False, tokens=Correlated(0.5)),
     "tied variant": variant(tokens=VocabularyGaussian(2.0)),
@@ -103,3 +111,111 @@ def test_agrees_with_the_cpu(name, gpu):
     for key, value in expected.items():
         # Sums are taken in another order; a few iterations amplify rounding, of numbers of order one, by 1e3 at most.
         np.testing.assert_allclose(found[key], value, rtol=1e-10, atol=1e-12, err_msg=key)
+
+
+def test_identity_the_default_is_a_gpu_where_there_is_one(gpu, monkeypatch):
+    with gpu:
+        assert train_positional_semantic(ONE, d=10, seeds=[0], **SHORT).settings.device == NAME
+        assert sum(gpu.sent.values()) > 0
+    monkeypatch.undo()
+    assert train_positional_semantic(ONE, d=10, seeds=[0], **SHORT).settings.device == _hardware.devices()[-1]
+
+
+def test_identity_seeds_share_a_gpu(gpu):
+    assert _hardware.batches(list(range(5)), NAME, FREE // 4, on_cpu=3) == [[0, 1], [2, 3], [4]]
+    assert _hardware.batches(list(range(5)), NAME, FREE, on_cpu=3) == [[k] for k in range(5)]
+    assert _hardware.batches(list(range(5)), "cpu", FREE, on_cpu=3) == [[0, 1, 2], [3, 4]]
+    assert _hardware.batches([7, 8], "cpu", FREE, on_cpu=0) == [[7], [8]]
+
+
+def test_rejects_tensors_of_two_devices(gpu):
+    """What the comparison with the CPU rests on: the simulated device refuses what a GPU refuses."""
+    with gpu:
+        x = torch.ones(3, device=NAME)
+        for mistake in (
+            lambda: x + torch.ones(3),
+            lambda: torch.arange(3) * x,
+            lambda: torch.stack([x, torch.ones(3)]),
+            lambda: torch.ones(3)[x.long()],
+            lambda: torch.where(x > 0, torch.ones(3), x),
+        ):
+            with pytest.raises(RuntimeError, match="not on the device|indexed by one of the device"):
+                mistake()
+        with pytest.raises(RuntimeError, match="numpy"):
+            x.numpy()
+        assert (x + torch.tensor(1.0)).tolist() == [2.0, 2.0, 2.0]  # a single number may come from the CPU
+
+
+@pytest.mark.parametrize(
+    ("name", "function"),
+    [
+        ("two heads", "eye"),
+        ("single head", "eye"),
+        ("sequences", "arange"),
+        ("curvature", "eye"),
+        ("matrix message passing", "empty"),
+    ],
+)
+def test_rejects_a_training_that_forgets_the_device(name, function, gpu, monkeypatch):
+    """The mistake that the comparison must find: a tensor made without ``device=``."""
+    made = getattr(torch, function)
+    monkeypatch.setattr(torch, function, lambda *args, device=None, **options: made(*args, **options))
+    with gpu, pytest.raises((RuntimeError, NotImplementedError)):
+        TRAININGS[name]()
+
+
+def traffic(gpu, train):
+    """Numbers of the operations that waited for the device, and of the tensors that were sent to it."""
+    gpu.waits.clear(), gpu.sent.clear()
+    with gpu:
+        train()
+    return np.array([gpu.waits.total(), gpu.sent.total()])
+
+
+def counted(monkeypatch, kind, method):
+    """A list that grows with every call of a method."""
+    calls, original = [], getattr(kind, method)
+    monkeypatch.setattr(kind, method, lambda self, *args: calls.append(1) or original(self, *args))
+    return calls
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"), [("erm", AttentionRisk), ("general", GeneralRisk), ("single head", FactorisedRisk)]
+)
+def test_identity_a_descent_waits_for_its_stopping_tests_only(name, kind, gpu, monkeypatch):
+    """Of an iteration, whether all runs have stopped; of a trial of its line search, whether all have passed."""
+    losses, iterations = counted(monkeypatch, kind, "loss"), counted(monkeypatch, kind, "steps")
+    found = []
+    for max_iter in (2, 6):
+        monkeypatch.setitem(SHORT, "max_iter", max_iter)
+        found.append([*traffic(gpu, TRAININGS[name]), len(losses), len(iterations)])
+        losses.clear(), iterations.clear()
+    waits, sent, losses, iterations = np.subtract(*found[::-1])
+    assert iterations > 0 and losses >= iterations  # of a loss, one trial
+    assert waits <= 2 * iterations + losses
+    assert sent == 0
+
+
+@pytest.mark.parametrize("name", ["gradient descent", "adam"])
+def test_identity_a_path_waits_for_nothing(name, gpu):
+    """Not before the end: the number of waits does not depend on the number of steps."""
+    short, long = (traffic(gpu, lambda n=n: TRAININGS[name](n_steps=n)) for n in (4, 12))
+    assert short.tolist() == long.tolist()
+
+
+def test_identity_waits_of_matrix_message_passing(gpu, monkeypatch):
+    """Of every iteration 4, and what the library of linear algebra checks; of every Newton step of the prox 3, and as
+    many as its steps are halved.
+    """
+    objectives, steps = (counted(monkeypatch, AttentionProx, name) for name in ("_objective", "_hessian"))
+    found = []
+    for n_iter in (2, 5):
+        made = traffic(gpu, lambda n=n_iter: train_by_matrix_amp(TWO, d=12, seeds=[0], n_iter=n, n_test=20))
+        found.append([*made, len(objectives), len(steps)])
+        objectives.clear(), steps.clear()
+    waits, sent, objectives, steps = np.subtract(*found[::-1])
+    newton = steps - 3  # the response takes one Hessian an iteration
+    halved = objectives - 3 - 2 * newton  # the choice of the deeper well, and two values a step, are no halvings
+    assert newton > 3 and halved >= 0
+    assert waits <= 3 * 4 + 3 * newton + halved
+    assert sent == 0

@@ -3,8 +3,6 @@
 from numbers import Integral, Real
 
 import numpy as np
-import psutil
-import torch
 
 from attn_lib.problems import SingleHead
 
@@ -158,20 +156,6 @@ def single_head_size(problem, d, *, width=True):
     require(n >= 1, "alpha", problem.alpha, f"large enough for round(alpha d^2) >= 1 at d = {d}")
     require(p >= 1 or not width, "kappa", problem.kappa, f"large enough for round(kappa d) >= 1 at d = {d}")
     return d, n, p
-
-
-def free_memory(device):
-    """Bytes that can be allocated on a device.
-
-    Parameters
-    ----------
-    device : torch.device
-
-    Returns
-    -------
-    int
-    """
-    return psutil.virtual_memory().available if device.type == "cpu" else torch.cuda.mem_get_info(device)[0]
 
 
 def lowest(losses, settings):

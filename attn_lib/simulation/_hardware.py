@@ -1,11 +1,13 @@
 """Where to compute: the device, the precision, and how much of the memory a training takes."""
 
+import psutil
 import torch
 
-from attn_lib.simulation._checks import free_memory, require
+from attn_lib.simulation._checks import require
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
 BLOCK = 5_000_000  # random numbers that are drawn, on the CPU, before they go to the device
+SMALL = {"attention": 500_000, "single head": 100_000}  # numbers of tokens that are trained on at once on a CPU
 CACHED = 200_000  # numbers that are multiplied at once on a CPU: with their products, what its cache holds
 
 
@@ -45,8 +47,25 @@ def chosen_device(device=None, dtype="float64"):
     return device
 
 
-def batches(seeds, device, needed, *, on_cpu=1):
+def free_memory(device):
+    """Bytes that can be allocated on a device.
+
+    Parameters
+    ----------
+    device : torch.device
+
+    Returns
+    -------
+    int
+    """
+    return psutil.virtual_memory().available if device.type == "cpu" else torch.cuda.mem_get_info(device)[0]
+
+
+def batches(seeds, device, needed, on_cpu):
     """The seeds in groups that are trained at once: on a GPU as many as half of its free memory holds.
+
+    On a CPU a few small ones share the costs of every operation. Where memory bandwidth or arithmetic decides, nothing
+    is gained by more than one, and a stopped run costs as much as one that goes on.
 
     Parameters
     ----------
@@ -55,14 +74,14 @@ def batches(seeds, device, needed, *, on_cpu=1):
     needed : int
         Bytes that one of them takes on the device.
     on_cpu : int
-        Seeds to a group on a CPU. Where memory bandwidth decides, nothing is gained by more than one.
+        Seeds to a group on a CPU; one if this is 0.
 
     Returns
     -------
     list of lists
     """
     device = torch.device(device)
-    size = on_cpu if device.type == "cpu" else max(1, free_memory(device) // (2 * int(needed)))
+    size = max(1, on_cpu if device.type == "cpu" else free_memory(device) // (2 * int(needed)))
     return [seeds[i : i + size] for i in range(0, len(seeds), size)]
 
 

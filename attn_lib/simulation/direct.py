@@ -26,7 +26,7 @@ from attn_lib.simulation._checks import (
     require,
     single_head_size,
 )
-from attn_lib.simulation._hardware import DTYPES, batches, check_memory, chosen_device, single_head_bytes
+from attn_lib.simulation._hardware import DTYPES, SMALL, batches, check_memory, chosen_device, single_head_bytes
 from attn_lib.simulation.lbfgs import minimise
 from attn_lib.simulation.sensing import TokenMeasurement
 from attn_lib.simulation.single_head_risk import DirectRisk, FactorisedRisk, attention_loss
@@ -151,7 +151,7 @@ def train_direct(
     needed = single_head_bytes(problem, d=d, n=n, p=d, n_test=n_test, dtype=dtype)
     check_memory(needed, problem, n=n, n_test=n_test, device=device)
     rows = []
-    for batch in batches(seeds, device, needed):
+    for batch in batches(seeds, device, needed, SMALL["single head"] // (problem.n_tokens * n * d)):
         S = np.stack([_start(d, seed, start, scale) for seed in batch])
         S = torch.as_tensor(S, device=device, dtype=DTYPES[dtype])
         rows += _train(problem, d, n, batch, S, n_test, tolerance, max_iter)
@@ -217,7 +217,7 @@ def cross_validation(problem, *, d, seeds, lams, direct=False, folds=5, toleranc
     check_memory(needed, problem, n=n, n_test=0, device=device)
     left_out = torch.arange(n, device=device) % folds
     errors = []
-    for batch in batches(seeds, device, needed):
+    for batch in batches(seeds, device, needed, SMALL["single head"] // (problem.n_tokens * n * d)):
         targets = [draw_matrix(problem, d, seed) for seed in batch]
         data = stacked_tokens(problem, targets, n=n, seeds=batch, device=device)
         start = [_start(d, seed, 0, 1.0) if direct else draw_start(d, p, seed, 0).ravel() for seed in batch]

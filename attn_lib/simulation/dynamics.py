@@ -184,7 +184,7 @@ def train_by_descent(
     n, device = attention_size(problem, d), chosen_device(device, dtype)
     _check(seeds, starts, n_steps, learning_rate, optimiser, record_every, n_test)
     steps = np.array([t for t in range(n_steps + 1) if t % record_every == 0 or t == n_steps])
-    groups = batches(seeds, device, attention_bytes(d, n, len(starts), dtype), on_cpu=max(1, CACHED // (2 * n * d)))
+    groups = batches(seeds, device, attention_bytes(d, n, len(starts), dtype), CACHED // (2 * n * d))
     columns, limits = [], []
     with tqdm(total=len(seeds), desc=optimiser, disable=not progress) as bar:
         for batch in groups:

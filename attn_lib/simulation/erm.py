@@ -17,7 +17,7 @@ from tqdm import tqdm
 
 from attn_lib.problems import PositionalSemantic
 from attn_lib.simulation._checks import attention_size, check_training, lowest
-from attn_lib.simulation._hardware import DTYPES, attention_bytes, batches, chosen_device
+from attn_lib.simulation._hardware import DTYPES, SMALL, attention_bytes, batches, chosen_device
 from attn_lib.simulation.attention import gram_matrices, squared_error, student_attention
 from attn_lib.simulation.lbfgs import minimise
 from attn_lib.simulation.risk import AttentionRisk
@@ -140,7 +140,7 @@ def train_positional_semantic(
     max_iter : int
         A run that needs more iterations is returned with converged = False.
     device : str, optional
-        "cpu", "cuda", "cuda:1"...; by default "cuda" where there is one. Seeds are batched on a GPU only.
+        "cpu", "cuda", "cuda:1"...; by default "cuda" where there is one, which trains many seeds at once.
     dtype : str
         "float64" or "float32", for the minimisation; data and test error are float64 always.
     progress : bool
@@ -178,9 +178,9 @@ def train_positional_semantic(
     n, device = attention_size(problem, d), chosen_device(device, dtype)
     settings = Settings(d, n, n_test, start, scales, tolerance, max_iter, device, dtype)
     check_training(settings, seeds, tuple(START_SCALES))
-    rows = []
+    needed, rows = attention_bytes(d, n, len(scales), dtype), []
     with tqdm(total=len(seeds), desc=f"{start} start", disable=not progress) as bar:
-        for batch in batches(seeds, device, attention_bytes(d, n, len(scales), dtype)):
+        for batch in batches(seeds, device, needed, SMALL["attention"] // (2 * n * d)):
             rows += _train(problem, settings, batch)
             bar.update(len(batch))
     columns = {name: np.array([row[name] for row in rows]) for name in rows[0]}

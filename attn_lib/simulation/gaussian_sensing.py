@@ -22,11 +22,10 @@ from attn_lib.simulation._checks import (
     check_integers,
     check_positive,
     check_seeds,
-    free_memory,
     require,
     single_head_size,
 )
-from attn_lib.simulation._hardware import BLOCK, DTYPES, batches, chosen_device, stacked
+from attn_lib.simulation._hardware import BLOCK, DTYPES, SMALL, batches, chosen_device, free_memory, stacked
 from attn_lib.simulation.lbfgs import minimise
 from attn_lib.simulation.sampling import generator
 from attn_lib.simulation.sensing import pairs
@@ -157,13 +156,13 @@ def train_on_gaussians(
     check_integers(1, max_iter=max_iter)
     check_positive(tolerance=tolerance)
     check_seeds(seeds)
-    needed = 2 * DTYPES[dtype].itemsize * n * problem.n_tokens * (problem.n_tokens + 1) // 2 * d * (d + 1) // 2
-    needed += 8 * 4 * BLOCK
+    numbers = n * problem.n_tokens * (problem.n_tokens + 1) // 2 * d * (d + 1) // 2
+    needed = 2 * DTYPES[dtype].itemsize * numbers + 8 * 4 * BLOCK
     free = free_memory(torch.device(device))
     allowed = f"smaller: the matrices need {needed:.3g} bytes, and {free:.3g} are free on {device}"
     require(needed < free, "d", d, allowed)
     kind, rows = {"device": device, "dtype": DTYPES[dtype]}, []
-    for batch in batches(seeds, device, needed):
+    for batch in batches(seeds, device, needed, SMALL["single head"] // numbers):
         rows += _train(problem, d, n, p, batch, n_test, tolerance, max_iter, kind)
     return TrainedOnGaussians(**{name: np.array([row[name] for row in rows]) for name in rows[0]})
 

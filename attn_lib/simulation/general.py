@@ -16,7 +16,7 @@ from tqdm import tqdm
 from attn_lib.problems import GeneralAttention
 from attn_lib.simulation import erm
 from attn_lib.simulation._checks import attention_size, check_training, lowest, require
-from attn_lib.simulation._hardware import DTYPES, attention_bytes, batches, chosen_device
+from attn_lib.simulation._hardware import DTYPES, SMALL, attention_bytes, batches, chosen_device
 from attn_lib.simulation.attention import squared_error
 from attn_lib.simulation.general_risk import (
     GeneralRisk,
@@ -158,7 +158,7 @@ def train_general(
     needed = attention_bytes(d, n, len(scales), dtype, n_tokens=problem.n_tokens, rank=problem.rank)
     rows = []
     with tqdm(total=len(seeds), desc=f"{start} start", disable=not progress) as bar:
-        for batch in batches(seeds, device, needed):
+        for batch in batches(seeds, device, needed, SMALL["attention"] // (problem.n_tokens * n * d)):
             rows += _train(problem, settings, encoding, batch)
             bar.update(len(batch))
     columns = {name: np.array([row[name] for row in rows]) for name in rows[0]}

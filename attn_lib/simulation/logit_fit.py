@@ -20,7 +20,7 @@ import torch
 
 from attn_lib.fixed_point import ConvergenceError
 from attn_lib.simulation._checks import check_seeds, require, single_head_size
-from attn_lib.simulation._hardware import batches, check_memory, chosen_device, single_head_bytes
+from attn_lib.simulation._hardware import SMALL, batches, check_memory, chosen_device, single_head_bytes
 from attn_lib.simulation.lbfgs import minimise
 from attn_lib.simulation.sensing import TokenMeasurement, pairs
 from attn_lib.simulation.single_head_risk import FactorisedRisk
@@ -54,7 +54,7 @@ class LogitLoss:
     """
 
     def __init__(self, targets, beta):
-        self.a, self.b = pairs(targets.shape[-1]).to(targets.device)
+        self.a, self.b = pairs(targets.shape[-1], targets.device)
         log = targets.log()
         log = log + (log[..., :1, :] - log[..., :, :1].mT).mT  # rows shifted until the first column is the first row
         self.logits = log[..., self.a, self.b] / beta
@@ -142,7 +142,8 @@ def fit_logits(problem, *, d, seeds, start=None, device=None):
     require(np.isfinite(start).all(), "start", start, "finite numbers")
     require(start.shape == (len(seeds), d, p), "start", start.shape, f"of shape {(len(seeds), d, p)}")
     starts = dict(zip(seeds, start, strict=True))
-    found = [_fit(problem, d, n, p, batch, starts, device) for batch in batches(seeds, device, needed)]
+    groups = batches(seeds, device, needed, SMALL["single head"] // (problem.n_tokens * n * d))
+    found = [_fit(problem, d, n, p, batch, starts, device) for batch in groups]
     *columns, norms, n_iter, converged = (torch.cat(parts).cpu().numpy() for parts in zip(*found, strict=True))
     fit = LogitFit(*columns)
     if not converged.all():

@@ -199,22 +199,25 @@ def _run(problem, s, seed, device):
     fresh, labels = TokenMeasurement(x[None]), AttentionLoss(Y[None], problem.beta)
     options = {"noise": s.noise, "Sigma": s.Sigma, "damping": s.damping, "device": device}
     states = iterates(problem, S_star, n=s.n, seed=seed, **options)
-    state, trajectory, steps, converged, diverged = next(states), [], [], False, False
+    state, trajectory, steps, diverged = next(states), [], [], False
+    previous = state.S
     while True:
         S = state.S
-        test_error = labels.errors(fresh.measure(S[None])).mean().item()
-        penalty = problem.nuclear_penalty * S.trace().item() / s.d
-        overlaps = ((S * target).sum().item() / s.d, (S * S).sum().item() / s.d)
-        trajectory.append((*overlaps, state.Sigma, test_error, state.loss / s.d**2, penalty))
+        sums = [(S * target).sum(), (S * S).sum(), S.trace(), ((S - previous) ** 2).sum()]
+        *sums, test_error = torch.stack([*sums, labels.errors(fresh.measure(S[None])).mean()]).tolist()
+        m, q, trace, step = (v / s.d for v in sums)
+        trajectory.append((m, q, state.Sigma, test_error, state.loss / s.d**2, problem.nuclear_penalty * trace))
+        if len(trajectory) > 1:
+            steps.append(step)
+        converged = bool(steps) and step <= s.tolerance**2
         if converged or len(steps) == s.n_iter:
             break
+        previous = S
         try:
             state = next(states)
         except (FloatingPointError, ConvergenceError, torch.linalg.LinAlgError):
             diverged = True
             break
-        steps.append(((state.S - S) ** 2).sum().item() / s.d)
-        converged = steps[-1] <= s.tolerance**2
     made = len(steps)
     trajectory += [trajectory[-1]] * (s.n_iter - made)
     R = np.zeros_like(S_star) if state.R is None else state.R.cpu().numpy()

@@ -83,7 +83,7 @@ def token_metric(x):
              [0., 0., 2.]]], dtype=torch.float64)
     """
     d = x.shape[-1]
-    a, b = pairs(x.shape[1]).to(x.device)
+    a, b = pairs(x.shape[1], x.device)
     G = x @ x.mT
     same = (a == b).to(x.dtype)
     crossed = G[:, a[:, None], a] * G[:, b[:, None], b] + G[:, a[:, None], b] * G[:, b[:, None], a]
@@ -118,10 +118,10 @@ def soft_threshold(R, threshold):
     (tensor([2.5000, 0.5000, 0.0000]), 4.33333)
     """
     r, vectors = torch.linalg.eigh(R)
-    above = (r - threshold).clamp_min(0)
-    kept = int((r > threshold).sum())  # ascending: the last ones
-    mixed = above[-kept:, None] / (r[-kept:, None] - r[: len(r) - kept]) if kept else above[:0]
-    return vectors * above @ vectors.mT, kept * (kept + 1) / 2 + float(mixed.sum())
+    above, kept = (r - threshold).clamp_min(0), r > threshold
+    mixed = torch.where(kept[:, None] & ~kept, above[:, None] / (r[:, None] - r), 0).sum()
+    n_kept = kept.sum()
+    return vectors * above @ vectors.mT, float(n_kept * (n_kept + 1) / 2 + mixed)
 
 
 def message_passing(measurement, prox, S, *, Sigma, threshold, damping=0.0):

@@ -8,7 +8,10 @@ For a cavity field :math:`\omega` of the T(T+1)/2 pre-activations of a sample,
     \ell(z) = \sum_{ab}\big(Y_{ab}-\mathrm{softmax}(\beta z)_{ab}\big)^2,
 
 by Newton's method for all samples at once. The objective may have two wells, one near :math:`\omega` and one near the
-fields that reproduce the label; it is minimised from both, and the deeper well counts.
+fields that reproduce the label; it is minimised from both at once, and the deeper well counts.
+
+Only samples that have not converged take the next step: that is what costs waits for a GPU, three a Newton step, and
+one more for each time that a step is halved.
 """
 
 import torch
@@ -41,9 +44,10 @@ class AttentionProx:
         self.labels, self.beta, self.C = labels, beta, C
         self.metric = torch.linalg.inv(C)
         n_tokens = labels.shape[-1]
-        a, b = pairs(n_tokens).to(labels.device)
+        a, b = pairs(n_tokens, labels.device)
         rows = torch.zeros(n_tokens, n_tokens, len(a), dtype=labels.dtype, device=labels.device)
-        rows[a, b, torch.arange(len(a))] = rows[b, a, torch.arange(len(a))] = 1.0  # z as rows, from the pairs
+        pair = torch.arange(len(a), device=labels.device)
+        rows[a, b, pair] = rows[b, a, pair] = 1.0  # z as rows, from the pairs
         self.rows = rows
         self.curvature = torch.einsum("abi,acj->abcij", rows, rows).flatten(0, 2).flatten(1)
         logs = labels.clamp_min(1e-300).log()
@@ -66,11 +70,12 @@ class AttentionProx:
         Raises
         ------
         ConvergenceError
-            Newton's method has not converged for some sample; ``partial`` is z.
+            Newton's method has not converged for some sample; ``partial`` is z from both starts, (2 n, pair).
         """
-        wells = [self._descend(start, omega, Sigma) for start in (omega, self.interpolating)]
-        values = [self._objective(z, omega, Sigma) for z in wells]
-        return torch.where((values[1] < values[0])[:, None], *wells[::-1])
+        samples = torch.arange(len(omega), device=omega.device).repeat(2)
+        z = self._descend(torch.cat([omega, self.interpolating]), omega[samples], Sigma, samples)
+        values = self._objective(z, omega[samples], Sigma, samples).chunk(2)
+        return torch.where((values[1] < values[0])[:, None], *z.chunk(2)[::-1])
 
     def response(self, z, Sigma):
         r"""Derivative of g in omega.
@@ -123,35 +128,35 @@ class AttentionProx:
         moved = z - omega
         return self.loss(z, samples) + _form(self.metric[samples], moved, moved) / (2 * Sigma)
 
-    def _descend(self, start, omega, Sigma):
+    def _descend(self, start, omega, Sigma, samples):
         """Newton with backtracking; where the objective is not convex, Gauss-Newton."""
         z, active = start.clone(), torch.arange(len(start), device=start.device)
         for _ in range(MAX_ITER):
-            here, centre, metric = z[active], omega[active], self.metric[active] / Sigma
-            gradient = self.gradient(here, active) + _times(metric, here - centre)
-            first, second = self._hessian(here, active)
+            here, centre, data = z[active], omega[active], samples[active]
+            metric = self.metric[data] / Sigma
+            gradient = self.gradient(here, data) + _times(metric, here - centre)
+            first, second = self._hessian(here, data)
             step = -torch.linalg.solve(metric + first + second, gradient)
-            uphill = (step * gradient).sum(1) >= 0
-            if uphill.any():
+            uphill = ((step * gradient).sum(1) >= 0).nonzero()[:, 0]
+            if len(uphill):
                 step[uphill] = -torch.linalg.solve((metric + first)[uphill], gradient[uphill])
-            z[active] = self._backtracked(here, step, centre, Sigma, active)
+            z[active] = self._backtracked(here, step, centre, Sigma, data)
             active = active[step.abs().amax(1) > TOLERANCE]
             if not len(active):
                 return z
-        raise ConvergenceError(f"the prox of {len(active)} samples has not converged", z)
+        raise ConvergenceError(f"the prox of {len(samples[active].unique())} samples has not converged", z)
 
     def _backtracked(self, z, step, omega, Sigma, samples):
         """z + step, the step halved until the objective does not increase; z itself where it always does."""
         before = self._objective(z, omega, Sigma, samples)
-        new, left, length = z.clone(), torch.arange(len(z), device=z.device), 1.0
-        for _ in range(HALVINGS):
-            trial = z[left] + length * step[left]
-            after = self._objective(trial, omega[left], Sigma, samples[left])
-            accepted = after <= before[left] + 1e-13 * (1 + before[left])  # rounding, at the end
-            new[left[accepted]] = trial[accepted]
-            left, length = left[~accepted], length / 2
+        limit = before + 1e-13 * (1 + before)  # rounding, at the end
+        new, left = z + step, torch.arange(len(z), device=z.device)
+        for halvings in range(1, HALVINGS + 1):
+            after = self._objective(new[left], omega[left], Sigma, samples[left])
+            left = left[~(after <= limit[left])]
             if not len(left):
                 break
+            new[left] = z[left] + (step[left] / 2**halvings if halvings < HALVINGS else 0)
         return new
 
     def _hessian(self, z, samples=slice(None)):

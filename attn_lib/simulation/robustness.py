@@ -21,6 +21,7 @@ from attn_lib.problems import SingleHead
 from attn_lib.simulation._checks import check_integers, check_positive, check_seeds, require, single_head_size
 from attn_lib.simulation._hardware import (
     DTYPES,
+    SMALL,
     batches,
     check_memory,
     chosen_device,
@@ -168,7 +169,7 @@ def train_variant(
     target = {"d": d, "symmetric_target": symmetric_target, "target_heads": target_heads, "cross": cross}
     student = {"p": p, "n_heads": n_heads, "tied": tied}
     kind, rows = {"device": device, "dtype": DTYPES[dtype]}, []
-    for batch in batches(seeds, device, needed):
+    for batch in batches(seeds, device, needed, SMALL["single head"] // (problem.n_tokens * n * d)):
         rows += _train(problem, law, n, batch, target, student, n_test, tolerance, max_iter, kind)
     columns = {name: np.array([row[name] for row in rows]) for name in rows[0]}
     return TrainedVariant(problem=problem, seeds=np.array(seeds), **columns)

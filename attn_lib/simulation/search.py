@@ -20,7 +20,7 @@ import torch
 
 from attn_lib.problems import PositionalSemantic
 from attn_lib.simulation._checks import check_integers, is_integer, require
-from attn_lib.simulation._hardware import attention_bytes, batches, chosen_device
+from attn_lib.simulation._hardware import SMALL, attention_bytes, batches, chosen_device
 from attn_lib.simulation.amp import train_by_amp
 from attn_lib.simulation.erm import train_positional_semantic
 from attn_lib.simulation.lbfgs import minimise, value_and_gradient
@@ -106,7 +106,7 @@ def search_lower_minima(
     n_runs : int
         New starts per round, >= 1; message passing has one.
     device : str, optional
-        "cpu", "cuda", "cuda:1"...; by default "cuda" where there is one. Seeds are batched on a GPU only.
+        "cpu", "cuda", "cuda:1"...; by default "cuda" where there is one, which takes many seeds at once.
 
     Returns
     -------
@@ -139,7 +139,8 @@ def search_lower_minima(
     trained = train_positional_semantic(problem, d=d, seeds=seeds, start=start, n_test=2, device=device)
     settings = SearchSettings(d, start, method, float(size), n_rounds, n_runs)
     rows = []
-    for batch in batches(range(len(trained.seeds)), device, attention_bytes(d, trained.settings.n, n_runs, "float64")):
+    n, found = trained.settings.n, range(len(trained.seeds))
+    for batch in batches(found, device, attention_bytes(d, n, n_runs, "float64"), SMALL["attention"] // (2 * n * d)):
         rows += _search(problem, settings, trained, batch, device)
     columns = {name: np.array([row[name] for row in rows]) for name in rows[0]}
     return SearchedMinima(problem=problem, settings=settings, seeds=trained.seeds, **columns)

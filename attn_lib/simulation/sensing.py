@@ -11,11 +11,9 @@ from typing import Protocol
 
 import torch
 
-from attn_lib.simulation._checks import free_memory
+from attn_lib.simulation._hardware import block_size
 
 __all__ = ["Measurement", "TokenMeasurement", "pairs"]
-
-BLOCK = 200_000  # numbers of x handled at once on a CPU: with the products of the same size, what its cache holds
 
 
 class Measurement(Protocol):
@@ -28,12 +26,14 @@ class Measurement(Protocol):
         """The transpose: sum of g_ab A_ab over samples and pairs, symmetric, (set, n, pair) to (set, d, d)."""
 
 
-def pairs(n_tokens):
+def pairs(n_tokens, device=None):
     """The pairs a <= b, in the order of the last axis of measurements.
 
     Parameters
     ----------
     n_tokens : int
+    device : torch.device, optional
+        The CPU by default.
 
     Returns
     -------
@@ -45,7 +45,7 @@ def pairs(n_tokens):
     tensor([[0, 0, 1],
             [0, 1, 1]])
     """
-    return torch.triu_indices(n_tokens, n_tokens)
+    return torch.triu_indices(n_tokens, n_tokens, device=device)
 
 
 class TokenMeasurement:
@@ -73,9 +73,9 @@ class TokenMeasurement:
     def __init__(self, x, *, centring="trace", block=None):
         self.x, self.centring = x, centring
         n_set, _, n_tokens, d = x.shape
-        self.a, self.b = pairs(n_tokens).to(x.device)
+        self.a, self.b = pairs(n_tokens, x.device)
         self.pairs = pairs(n_tokens).T.tolist()
-        self.block = block or _block(x.device, n_set * n_tokens * d, x.element_size())
+        self.block = block or block_size(x.device, n_set * n_tokens * d, x.element_size())
 
     def measure(self, S):
         """z, (set, d, d) to (set, n, pair)."""
@@ -106,10 +106,3 @@ class TokenMeasurement:
         """x_a^T S x_b of a block, (set, m, pair)."""
         Sx = (x.flatten(1, 2) @ S).unflatten(1, x.shape[1:3])
         return (x @ Sx.mT)[..., self.a, self.b]
-
-
-def _block(device, numbers, size):
-    """Samples of so many numbers, of so many bytes each, to handle at once: their products take as much again twice."""
-    if device.type == "cpu":
-        return max(1, BLOCK // numbers)
-    return max(1, free_memory(device) // (12 * numbers * size))

@@ -20,7 +20,7 @@ from tqdm import tqdm
 from attn_lib.problems import SingleHead
 from attn_lib.simulation import checkpoint as saved
 from attn_lib.simulation._checks import check_single_head, require, single_head_size
-from attn_lib.simulation._hardware import DTYPES, batches, check_memory, chosen_device, single_head_bytes
+from attn_lib.simulation._hardware import DTYPES, SMALL, batches, check_memory, chosen_device, single_head_bytes
 from attn_lib.simulation.descent import minimise_by_adam
 from attn_lib.simulation.lbfgs import minimise
 from attn_lib.simulation.sensing import TokenMeasurement
@@ -157,7 +157,7 @@ def train_single_head(
     rank_threshold : float
         Eigenvalues of S above it count for the rank, >= 0.
     device : str, optional
-        "cpu", "cuda", "cuda:1"...; by default "cuda" where there is one. Seeds are batched on a GPU only.
+        "cpu", "cuda", "cuda:1"...; by default "cuda" where there is one, which trains many seeds at once.
     dtype : str
         "float64" or "float32", for the minimisation; data, test error and eigenvalues are float64 always.
     checkpoint : str or Path, optional
@@ -212,7 +212,7 @@ def train_single_head(
     rows = {} if checkpoint is None else saved.load(checkpoint, parameters)
     todo = [seed for seed in seeds if seed not in rows]
     with tqdm(total=len(seeds), initial=len(seeds) - len(todo), desc=optimiser, disable=not progress) as bar:
-        for batch in batches(todo, device, needed):
+        for batch in batches(todo, device, needed, SMALL["single head"] // (problem.n_tokens * n * d)):
             rows.update(zip(batch, _train(problem, settings, batch, bar), strict=True))
             if checkpoint is not None:
                 saved.save(checkpoint, parameters, rows)

@@ -44,7 +44,7 @@ class AttentionLoss:
         self.beta, self.targets = beta, _samples_last(targets)
         self.gram = None if gram is None else _samples_last(gram)
         n_tokens = targets.shape[-1]
-        self.a, self.b = pairs(n_tokens).to(targets.device)
+        self.a, self.b = pairs(n_tokens, targets.device)
         self.pair_of = torch.zeros(n_tokens, n_tokens, dtype=torch.int64, device=targets.device)
         self.pair_of[self.a, self.b] = self.pair_of[self.b, self.a] = torch.arange(len(self.a), device=targets.device)
 

@@ -131,7 +131,7 @@ def labels(problem, z, numbers):
     tensor (..., T, T)
     """
     T = problem.n_tokens
-    a, b = pairs(T).to(z.device)
+    a, b = pairs(T, z.device)
     z = z + torch.where(a == b, problem.Delta, problem.Delta / 2).double().sqrt() * numbers
     field = z.new_empty(*z.shape[:-1], T, T)
     field[..., a, b] = field[..., b, a] = z

@@ -91,7 +91,7 @@ def variant_data(
         block_keys = tokens.draw(g_keys.unflatten(1, (T, d)), seed) if cross else None
         noise = noise.unflatten(1, (target_heads, n_noise)) * (problem.Delta / 2) ** 0.5
         if symmetric_noise:
-            a, b = pairs(T).to(device)
+            a, b = pairs(T, device)
             xi = noise.new_zeros(shape[0], target_heads, T, T)
             xi[..., a, b] = xi[..., b, a] = torch.where(a == b, 2**0.5, 1.0) * noise
         else:
