@@ -53,7 +53,8 @@ def test_identity_a_search_never_goes_up_and_finds_something():
 def test_identity_seeds_decide():
     np.testing.assert_array_equal(search().history, search().history)
     one = search(seeds=[2])
-    np.testing.assert_array_equal(one.history[0], search().history[2])
+    # alone or in a batch with other seeds: rounding, amplified along the path
+    np.testing.assert_allclose(one.history[0], search().history[2], rtol=1e-9, atol=0)
 
 
 @pytest.mark.parametrize(
