@@ -9,7 +9,7 @@ DOWNLOADS = {"ipynb": "ipynb", "py": "py:percent"}
 
 def use_the_addresses(app, config):
     """Show the buttons that need a public address if there is one, and nothing that leads nowhere otherwise."""
-    config.ogp_site_url = config.html_baseurl
+    config.ogp_site_url = config.html_baseurl and config.html_baseurl.rstrip("/") + "/"
     theme = config.html_theme_options
     known = bool(theme.get("repository_url"))
     for button in ("repository", "issues", "edit_page"):

@@ -73,8 +73,9 @@ def test_identity_preview_has_title_description_and_picture(page):
         return
     preview = {tag["property"]: tag["content"] for tag in SOUP[page]("meta", property=True)}
     assert preview["og:title"] and preview["og:description"]
-    base = SETTINGS["html"]["baseurl"]
-    assert preview["og:image"].startswith(base) and (HTML / preview["og:image"].removeprefix(base)).is_file()
+    base = SETTINGS["html"]["baseurl"].rstrip("/")
+    assert preview["og:image"].startswith(base)
+    assert (HTML / preview["og:image"].removeprefix(base).lstrip("/")).is_file()
 
 
 def chapters():
