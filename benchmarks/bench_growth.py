@@ -20,7 +20,9 @@ FRESH = Path(__file__).with_name("fresh.py")
 
 def training(timed, benchmark, case, x, *arguments):
     command = [sys.executable, str(FRESH), *map(str, arguments)]
-    run = timed(case, "attn_lib", lambda: subprocess.run(command, check=True, capture_output=True, text=True), rounds=1)
+    run = timed(
+        case, "attn_lib", lambda: subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True), rounds=1
+    )
     benchmark.extra_info.update(x=x, **json.loads(run.stdout))
 
 
@@ -48,10 +50,17 @@ def bench_part2_n(timed, benchmark, n, d=80):
     training(timed, benchmark, "Part II, n at d = 80", n, 2, d, n / d**2)
 
 
-@pytest.mark.benchmark(group="growth of memory")
-@pytest.mark.parametrize("d", [100, 150, 225, 340])
-def bench_part2_memory(timed, benchmark, d, max_iter=3):
-    training(timed, benchmark, "Part II, d at alpha = 0.5", d, 2, d, 0.5, max_iter)
+@pytest.mark.benchmark(group="growth of an iteration")
+@pytest.mark.parametrize("d", [100, 160, 250, 400])
+def bench_part2_iteration_d(timed, benchmark, d, max_iter=4):
+    """Larger sizes: time of an iteration, and memory, need no minimum."""
+    training(timed, benchmark, "Part II, d at alpha = 0.2", d, 2, d, 0.2, max_iter)
+
+
+@pytest.mark.benchmark(group="growth of an iteration")
+@pytest.mark.parametrize("n", [5000, 10_000, 20_000, 40_000])
+def bench_part2_iteration_n(timed, benchmark, n, d=200, max_iter=4):
+    training(timed, benchmark, "Part II, n at d = 200", n, 2, d, n / d**2, max_iter)
 
 
 @pytest.mark.benchmark(group="growth with accuracy")

@@ -24,3 +24,10 @@ def bench_read(timed):
 def bench_copy(timed):
     source = torch.ones(BYTES // 8, dtype=torch.float64)
     timed("memory", "copy", torch.empty_like(source).copy_, source, bytes=2 * BYTES)
+
+
+@pytest.mark.benchmark(group="machine")
+def bench_matrix_vector(timed):
+    """How near to the rate of reading the library's product of a matrix with a vector comes."""
+    matrix = torch.ones(BYTES // 8000, 1000, dtype=torch.float64)
+    timed("memory", "matrix times vector", torch.mv, matrix, matrix[0].clone(), bytes=matrix.nbytes)

@@ -92,7 +92,7 @@ def record(found):
 
 def written(seconds):
     """A time in a unit that suits it."""
-    unit, name = next(((u, name) for u, name in ((1, "s"), (1e-3, "ms")) if seconds >= u), (1e-6, "us"))
+    unit, name = next(((u, name) for u, name in ((1, "s"), (1e-3, "ms")) if seconds >= u), (1e-6, "µs"))
     return (
         f"{seconds / unit:#.2g}".rstrip(".") + f" {name}" if seconds / unit < 99.5 else f"{seconds / unit:.0f} {name}"
     )

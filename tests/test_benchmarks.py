@@ -57,7 +57,7 @@ def test_closed_form_fraction_of_the_best_rate_of_the_machine():
 
 
 @pytest.mark.parametrize(
-    ("seconds", "text"), [(12.3, "12 s"), (0.5, "500 ms"), (2.34e-3, "2.3 ms"), (2.6e-6, "2.6 us")]
+    ("seconds", "text"), [(12.3, "12 s"), (0.5, "500 ms"), (2.34e-3, "2.3 ms"), (2.6e-6, "2.6 µs")]
 )
 def test_closed_form_times_in_words(seconds, text):
     assert report.written(seconds) == text
