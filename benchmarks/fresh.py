@@ -3,7 +3,8 @@
 python benchmarks/fresh.py PART D ALPHA [MAX_ITER]
 
 Drawing the data counts, and two fresh samples for the test error, but not for the time of an iteration, which is the
-difference to a training of one iteration only. Needs Linux, which tells the highest memory of a process.
+difference to a training of one iteration only; memory is that of the latter. Needs Linux, which tells the highest memory
+of a process.
 """
 
 import json
@@ -47,6 +48,7 @@ if __name__ == "__main__":
     trained(part, 10, 1.0)  # the first call loads libraries
     before = psutil.Process().memory_info().rss
     first, _ = timed(part, d, alpha, rounds=1, max_iter=1)  # memory is dearer when it is touched for the first time
+    memory = highest_memory() - before
     rounds = 5 if first < 0.5 else 2
     seconds, iterations = timed(part, d, alpha, rounds=rounds if part == 1 else 1, max_iter=most)
     least, _ = timed(part, d, alpha, rounds=rounds, max_iter=1)
@@ -54,6 +56,6 @@ if __name__ == "__main__":
         "seconds": seconds,
         "iterations": iterations,
         "iteration": (seconds - least) / (iterations - 1),
-        "memory": highest_memory() - before,
+        "memory": memory,
     }
     print(json.dumps(result))
