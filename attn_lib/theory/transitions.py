@@ -15,6 +15,7 @@ import numpy as np
 from scipy.optimize import brentq
 
 from attn_lib._checks import check_number
+from attn_lib.fixed_point import ConvergenceError
 from attn_lib.problems import PositionalSemantic
 from attn_lib.theory.branches import ALPHA_RANGE, BranchLimits, branch_limits, warm_solver
 from attn_lib.theory.positional_semantic import linear_baseline, solve
@@ -242,9 +243,9 @@ def locate_alpha_l(omega, *, sigma=0.5, lam=0.01, A=DEFAULT_A, accuracy=3e-5, gu
     problem_at = _family(omega, sigma, lam, A)
     _require_semantic_part(problem_at)
     target = linear_baseline(problem_at(1.0)).test_error
-    solution = warm_solver(problem_at(1.0), accuracy)
+    rough, solution = (warm_solver(problem_at(1.0), a) for a in (max(accuracy, 1e-3), accuracy))
 
-    def excess(alpha):
+    def excess(alpha, solution=rough):
         return solution("semantic", alpha).test_error / target - 1
 
     low = high = float(np.clip(guess, *ALPHA_RANGE))
@@ -260,12 +261,18 @@ def locate_alpha_l(omega, *, sigma=0.5, lam=0.01, A=DEFAULT_A, accuracy=3e-5, gu
             if high > ALPHA_RANGE[1]:
                 raise NoTransition(f"omega = {omega!r}: semantic attention does not beat the baseline in {ALPHA_RANGE}")
         low = high / 1.3
-    root = brentq(excess, low, high, xtol=1e-6, rtol=1e-6)
-    found = solution("semantic", root)
-    if found.collapsed:
-        raise NoTransition(f"omega = {omega!r}: the semantic branch does not exist at alpha = {root:.4g}")
-    slope = (excess(1.01 * root) - excess(root)) / (0.01 * root)
-    return Transition(float(root), found.quadrature_error["test_error"] / target / abs(slope))
+    root = float(brentq(excess, low, high, rtol=1e-3))
+    other = 1.01 * root
+    for _ in range(20):
+        found = solution("semantic", root)
+        if found.collapsed:
+            raise NoTransition(f"omega = {omega!r}: the semantic branch does not exist at alpha = {root:.4g}")
+        slope = (excess(other, solution) - excess(root, solution)) / (other - root)
+        step = -excess(root, solution) / slope
+        other, root = root, root + step
+        if abs(step) < 1e-4 * root:  # the next step of the secant method would be far smaller
+            return Transition(root, found.quadrature_error["test_error"] / target / abs(slope))
+    raise ConvergenceError(f"omega = {omega!r}: alpha_l not located, last at {root:.6g}", root)
 
 
 def _family(omega, sigma, lam, A):
