@@ -6,7 +6,7 @@ import numpy as np
 
 from attn_lib.claims.evidence import Claim, agreement
 from attn_lib.claims.stored import stored_parts
-from attn_lib.comparison import Estimate, estimate
+from attn_lib.comparison import Estimate, estimate, power_law
 from attn_lib.problems import DiagonalModel, PowerLaw, SingleHead
 from attn_lib.simulation.lasso import train_lasso
 from attn_lib.theory.error_decomposition import weights
@@ -45,16 +45,8 @@ def _exponents():
     yield agreement(label, RATES["sequential recovery"](0.75), Estimate(slope, 0.0), absolute=0.04)
 
 
-def _slope(x, means):
-    """Of a straight line through the logarithms, with the error of its points."""
-    log_x = np.log(x) - np.log(x).mean()
-    weight = log_x / (log_x @ log_x)
-    errors = np.array([e.error / e.value for e in means])
-    return Estimate(weight @ np.log([e.value for e in means]), float(np.linalg.norm(weight * errors)))
-
-
 def _trained(kind, d, least=4):
-    """Slopes of trained layers and of the state evolution at the same d, from n/d = 4 on."""
+    """Slopes of trained layers and of the state evolution at the same d and with the same weights, from n/d = 4 on."""
     for gamma in (1.5, 1.0, 0.75):
         points = [
             part
@@ -72,8 +64,9 @@ def _trained(kind, d, least=4):
         ]
         alphas = np.array([part["alpha"] for part in points])
         theory = learning_curve(problem, alphas, power=0.5, accuracy=1e-2).excess
-        expected = np.polyfit(np.log(alphas), np.log(theory), 1)[0]
-        yield agreement(f"gamma = {gamma:g}, d = {d}", expected, _slope(alphas, [estimate(e) for e in excess]))
+        measured, errors = np.transpose([estimate(e) for e in excess])
+        expected = power_law(alphas, theory, theory * errors / measured).value
+        yield agreement(f"gamma = {gamma:g}, d = {d}", expected, power_law(alphas, measured, errors))
 
 
 def _optimal():
