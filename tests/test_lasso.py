@@ -227,6 +227,11 @@ def test_rejects_values_out_of_range():
     for v, a, named in ((0.0, 1.0, "v = 0.0"), (1.0, -1.0, "a = -1.0"), (np.nan, 1.0, "v = nan")):
         with pytest.raises(ValueError, match=named):
             moments(PROBLEM.target, v, a)
+    for a in (np.nan, -1.0, np.inf):
+        with pytest.raises(ValueError, match=f"a = {a}: must be a finite number >= 0"):
+            noise_gain(a)
+    with pytest.raises(ValueError, match=r"Delta = 1e\+300: must be a finite number > 0, from 1e-100 to 1e100"):
+        replace(PROBLEM, Delta=1e300)
     one = np.ones((1, 1))
     with pytest.raises(ValueError, match="lam = 0"):
         optimality_violation(np.ones(1), one, np.ones(1), 0)

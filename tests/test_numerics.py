@@ -17,6 +17,13 @@ def test_closed_form_gaussian_moments(positive):
     np.testing.assert_allclose((weight * np.cos(x[2])).sum(), np.exp(-0.5), rtol=1e-9)
 
 
+def test_closed_form_gaussian_moments_on_steps_of_each_axis():
+    x, weight = gaussian_ball([0.3, 0.6], 8.0, [True, False])
+    assert np.diff(np.unique(x[0])).max() < 0.31 and np.diff(np.unique(x[1])).min() > 0.59
+    np.testing.assert_allclose(weight.sum(), 1, rtol=0, atol=1e-11)  # the tail, as above
+    np.testing.assert_allclose((weight * x[0] ** 4 * x[1] ** 2).sum(), 3, rtol=1e-6)
+
+
 def test_closed_form_linear_fixed_point_in_few_steps():
     matrix = np.array([[0.5, 0.3, 0.0], [-0.8, 0.2, 0.1], [0.0, 0.4, -2.0]])  # the plain iteration diverges
     shift = np.array([1.0, -2.0, 0.5])

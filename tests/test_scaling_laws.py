@@ -6,16 +6,20 @@ import numpy as np
 import pytest
 from scipy.special import expit
 
-from attn_lib.problems import MarchenkoPastur, PowerLaw, SingleHead
+from attn_lib.fixed_point import ConvergenceError
+from attn_lib.problems import DiagonalModel, MarchenkoPastur, PowerLaw, SingleHead
 from attn_lib.spectra import FreeConvolution, binned
 from attn_lib.spectra.binned import Binned, shortened
 from attn_lib.spectra.laws import FiniteRank
-from attn_lib.theory import spectral_prior
+from attn_lib.theory import scaling_regimes, spectral_prior
+from attn_lib.theory.attention_channel import TwoTokenChannel, conjugates
 from attn_lib.theory.error_decomposition import weights
-from attn_lib.theory.regime_windows import window_exponent
+from attn_lib.theory.lasso import solve_lasso
+from attn_lib.theory.regime_windows import universal_penalty, window_exponent
 from attn_lib.theory.scaling_laws import RATES, fit_exponent, learning_curve
 from attn_lib.theory.scaling_regimes import regime, scales
 from attn_lib.theory.single_head import solve
+from attn_lib.theory.spectral_prior import Overlaps
 
 
 def power_law(gamma, d, lam=1.0, alpha=1.0):
@@ -87,6 +91,36 @@ def test_closed_form_short_lists_stay():
     long = PowerLaw(gamma=1.0, d=1000)
     assert shortened(long, 0.6) is shortened(PowerLaw(gamma=1.0, d=1000), 0.65)
     assert shortened(long, 0.6).delta <= 0.6 < 2**0.5 * shortened(long, 0.6).delta
+
+
+@pytest.mark.parametrize(("gamma", "d", "Delta"), [(0.51, 200, 0.5), (0.51, 10**5, 0.5), (1.0, 200, 100.0)])
+def test_agrees_with_scales_on_a_finer_rule(gamma, d, Delta):
+    problem = replace(power_law(gamma, d), Delta=Delta)
+    s, Q0 = weights(problem).s_star, problem.target.second_moment
+    overlaps = Overlaps(m=s * Q0, q=s**2 * Q0, Sigma=0.0)
+    fine = TwoTokenChannel(problem, 36, 6.5)
+    m_hat, q_hat, _ = conjugates(fine, overlaps, fine.averages(overlaps), "derivative")
+    # the documented accuracy
+    np.testing.assert_allclose(scales(problem), (q_hat**0.5 / m_hat, 2 / m_hat), rtol=1e-2, atol=0)
+
+
+def test_rejects_scales_that_no_rule_resolves(monkeypatch):
+    monkeypatch.setattr(scaling_regimes, "_ACCURACY", 1e-14)
+    monkeypatch.setattr(scaling_regimes, "_MAX_RULES", 2)
+    with pytest.raises(ConvergenceError, match="noise and threshold are uncertain by"):
+        scales(power_law(0.9, 210))
+
+
+def test_closed_form_universal_penalty():
+    r"""Pure noise of variance Delta/alpha: the threshold is :math:`\sqrt{2\log d}` in its units, up to 1/alpha."""
+    alpha, d = 1e4, 1000
+    nothing = FiniteRank(eigenvalues=[0.0])
+    lam = universal_penalty(alpha, 0.5, d)
+    s = solve_lasso(DiagonalModel(alpha=alpha, lam=lam, Delta=0.5, target=nothing))
+    np.testing.assert_allclose(s.epsilon / s.delta, (2 * np.log(d)) ** 0.5, rtol=2 / alpha, atol=0)
+    for alpha, Delta, d, named in ((0.0, 0.5, 10, "alpha"), (1.0, np.inf, 10, "Delta"), (1.0, 0.5, 1, "d = 1")):
+        with pytest.raises(ValueError, match=named):
+            universal_penalty(alpha, Delta, d)
 
 
 def test_agrees_with_scales_by_hand():

@@ -27,9 +27,9 @@ class DiagonalModel:
     alpha : float
         Sample complexity n/d, > 0.
     lam : float
-        Weight of the l1 norm, >= 0. Zero stands for the limit lam -> 0+.
+        Weight of the l1 norm, from 0 to 1e100. Zero stands for the limit lam -> 0+.
     Delta : float
-        Variance of the label noise, > 0.
+        Variance of the label noise, from 1e-100 to 1e100.
     target : PowerLaw or FiniteRank
         Its list ``spectrum`` of d numbers is theta*.
     nonnegative : bool
@@ -58,8 +58,9 @@ class DiagonalModel:
 
     def __post_init__(self):
         check_number("alpha", self.alpha, "a number in [1e-9, 1e9]", lambda v: 1e-9 <= v <= 1e9)
-        check_number("lam", self.lam, "a finite number >= 0", lambda v: v >= 0)
-        check_number("Delta", self.Delta, "a finite number > 0", lambda v: v > 0)
+        check_number("lam", self.lam, "a finite number >= 0, up to 1e100", lambda v: 0 <= float(v) <= 1e100)
+        allowed = "a finite number > 0, from 1e-100 to 1e100"
+        check_number("Delta", self.Delta, allowed, lambda v: 1e-100 <= float(v) <= 1e100)
         as_python_numbers(self, "alpha", "lam", "Delta")
         if not isinstance(self.nonnegative, bool):
             raise ValueError(f"nonnegative = {self.nonnegative!r}: must be True or False")

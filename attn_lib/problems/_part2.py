@@ -26,11 +26,11 @@ class SingleHead:
     Parameters
     ----------
     alpha : float
-        Sample complexity n/d^2, > 0.
+        Sample complexity n/d^2, > 0. This and the other numbers > 0 may be from 1e-12 to 1e12.
     lam : float
         Weight decay lambda, > 0.
     Delta : float
-        Variance of the label noise, >= 0.
+        Variance of the label noise, from 0 to 1e12.
     kappa : float
         Width p/d of the student, > 0.
     target : MarchenkoPastur, PowerLaw or FiniteRank
@@ -67,14 +67,20 @@ class SingleHead:
 
     def __post_init__(self):
         for name in ("alpha", "lam", "kappa", "beta", "beta0"):
-            check_number(name, getattr(self, name), "a finite number > 0", lambda v: v > 0)
-        check_number("Delta", self.Delta, "a finite number >= 0", lambda v: v >= 0)
+            allowed = "a finite number > 0, from 1e-12 to 1e12"
+            check_number(name, getattr(self, name), allowed, lambda v: 1e-12 <= float(v) <= 1e12)
+        check_number("Delta", self.Delta, "a finite number >= 0, up to 1e12", lambda v: 0 <= float(v) <= 1e12)
         check_integer("n_tokens", self.n_tokens, 2)
         as_python_numbers(self, "alpha", "lam", "Delta", "kappa", "beta", "beta0", n_tokens=int)
         if not isinstance(self.target, TARGETS) or not 0 < self.target.second_moment < float("inf"):
             names = ", ".join(target.__name__ for target in TARGETS)
             allowed = f"one of {names}, with an eigenvalue > 0 and a finite second moment"
             raise ValueError(f"target = {self.target!r}: must be {allowed}")
+
+    @property
+    def noisy_second_moment(self):
+        """Second moment Q' = Q0 + Delta/2 of the target with the noise of its labels, ``tr S0^2 + Delta/2``."""
+        return self.target.second_moment + self.Delta / 2
 
     @property
     def nuclear_penalty(self):

@@ -48,7 +48,7 @@ from attn_lib.theory.spectral_prior import Hats
 __all__ = ["Averages", "TwoTokenChannel", "conjugates", "form_of", "rotated", "stein"]
 
 _BLOCK = 16384  # nodes at a time, so that they stay in the cache
-_NEAR = 0.03  # relative change of the overlaps up to which a search for other minima is good
+_NEAR = 0.01  # relative change of the overlaps up to which a search for other minima is good
 _WIDEST = 300.0  # standard deviation of a field, in units of 1/beta
 
 
@@ -137,8 +137,8 @@ class TwoTokenChannel:
     problem : SingleHead
         With n_tokens = 2.
     n : int
-        Nodes per half axis, in the geometric mean: the axes of the target have twice as many as the others, along which
-        the averages vary less.
+        Nodes per half axis, in the geometric mean; those of the target, along which the averages vary more, have twice
+        as many as the others.
     radius : float
         Of the ball of nodes, in units of a standard deviation.
 
@@ -161,7 +161,7 @@ class TwoTokenChannel:
 
     def __init__(self, problem, n=7, radius=5.5):
         self.problem, self.n, self.radius = problem, n, radius
-        self.Q_prime = problem.target.second_moment + problem.Delta / 2
+        self.Q_prime = problem.noisy_second_moment
         fine, self.step = np.array([0.5, 2]) ** 0.5 * radius / n
         self.nodes, weight = gaussian_ball([fine, fine, self.step, self.step], radius, [True, True, False, False])
         self.weight = weight / weight.sum()
@@ -186,20 +186,17 @@ class TwoTokenChannel:
         -------
         Averages
         """
+        near = self._searched is not None and np.allclose(overlaps, self._searched, rtol=_NEAR, atol=0)
         z, total = np.empty_like(self.z0), np.zeros(len(Averages._fields))
         for part in (slice(i, i + _BLOCK) for i in range(0, self.weight.size, _BLOCK)):
-            z[:, part] = self._prox(overlaps, part, follow)
-            total += (
-                self._terms(overlaps, z[:, part], *self._fields(overlaps, part), self.target[:, part])
-                @ self.weight[part]
-            )
+            z0, omega = self._fields(overlaps, part)
+            z[:, part] = self._prox(overlaps.Sigma, omega, part, follow, near)
+            total += self._terms(overlaps, z[:, part], z0, omega, self.target[:, part]) @ self.weight[part]
         self.z = z
         if not follow:
-            self._searched = self._searched if self._is_near(overlaps) else overlaps
-            jumps = may_jump(self.problem.beta, overlaps.Sigma)
-            self.at_jumps = self._at_jumps(overlaps) if jumps else 0.0
-        total += self.at_jumps
-        return Averages(*map(float, total))
+            self._searched = self._searched if near else overlaps
+            self.at_jumps = self._at_jumps(overlaps) if may_jump(self.problem.beta, overlaps.Sigma) else 0.0
+        return Averages(*map(float, total + self.at_jumps))
 
     def refined(self):
         """The same problem with half as many nodes again along each axis.
@@ -247,24 +244,17 @@ class TwoTokenChannel:
         """Target fields and cavity fields at some nodes."""
         m, q, _ = overlaps
         spread = max(q - m**2 / self.Q_prime, 0.0) ** 0.5
-        z0, own = self.z0[:, part], self.nodes[2:, part]
-        return z0, m / self.Q_prime * z0 + rotated(spread * own[::-1])
+        return self.z0[:, part], m / self.Q_prime * self.z0[:, part] + rotated(spread * self.nodes[:1:-1, part])
 
-    def _prox(self, overlaps, part, follow):
-        _, omega = self._fields(overlaps, part)
-        target, beta, Sigma = self.target[:, part], self.problem.beta, overlaps.Sigma
-        start = None if self.z is None else self.z[:, part]
-        if follow and start is not None:
+    def _prox(self, Sigma, omega, part, follow, near):
+        target, beta = self.target[:, part], self.problem.beta
+        start = omega if self.z is None else self.z[:, part]
+        if follow and self.z is not None:
             return descend(start, omega, target, beta, Sigma)[0]
-        among = self._contested[part] if self._is_near(overlaps) else None
-        z, contested = search(omega, target, beta, Sigma, omega if start is None else start, among)
-        if among is None:
+        z, contested = search(omega, target, beta, Sigma, start, self._contested[part] if near else None)
+        if not near:
             self._contested[part] = contested
         return z
-
-    def _is_near(self, overlaps):
-        """Whether the last search for other minima will do."""
-        return self._searched is not None and np.allclose(overlaps, self._searched, rtol=_NEAR, atol=0)
 
     def _terms(self, overlaps, z, z0, omega, target):
         """What :class:`Averages` averages, shape (6, N)."""
@@ -290,8 +280,7 @@ class TwoTokenChannel:
         z0, omega = self._fields(overlaps, first)
         index, t, *wells = ties(self.z[:, first], self.z[:, first + 1], omega, step, self.target[:, first], beta, Sigma)
         first, z0, omega = first[index], z0[:, index], omega[:, index] + t * step
-        target = self.target[:, first]
-        left, right = (self._terms(overlaps, z, z0, omega, target) for z in wells)
+        left, right = (self._terms(overlaps, z, z0, omega, self.target[:, first]) for z in wells)
         weight = self.weight[first] * np.exp(-t * h * (self.nodes[3, first] + t * h / 2))
         return (left - right) @ ((t - 0.5) * weight)
 

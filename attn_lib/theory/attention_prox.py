@@ -208,5 +208,5 @@ def _newton(z, omega, target, beta, Sigma):
         a, c, b = np.where(convex, [a, c, b], positive)
         determinant = np.maximum(size, 1e-9)
     step = -np.stack([c * force_u - b * force_v, a * force_v - b * force_u]) / determinant
-    shorter = np.minimum(1, _LONGEST / (beta * np.maximum(np.abs(step).max(axis=0), 1e-300)))
+    shorter = np.minimum(1, _LONGEST / np.maximum(beta * np.abs(step).max(axis=0), 1e-300))
     return height, step * shorter, convex & (shorter == 1)

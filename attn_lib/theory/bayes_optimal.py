@@ -202,7 +202,7 @@ def solve_bayes_optimal(kappa0, *, alpha, Delta, n_tokens=2, beta0=1.0):
             )
         t = np.exp(brentq(excess, low, high, xtol=1e-10))
         matrix_error = float(t * posterior_freedom(kappa0, t))
-    q, Q_prime = target.second_moment - matrix_error, target.second_moment + Delta / 2
+    q, Q_prime = target.second_moment - matrix_error, problem.noisy_second_moment
     return BayesOptimal(alpha=alpha, q=q, matrix_error=matrix_error, test_error=test_error(problem, q, Q_prime) / 2)
 
 

@@ -174,11 +174,17 @@ def noise_gain(a, nonnegative=False):
     -------
     float
 
+    Raises
+    ------
+    ValueError
+        a is not a finite number >= 0.
+
     Examples
     --------
     >>> float(noise_gain(0.0))
     1.0
     """
+    check_number("a", a, "a finite number >= 0", lambda a: a >= 0)
     return (1 if nonnegative else 2) * _square(-a, a, ndtr(-a), _density(a))
 
 

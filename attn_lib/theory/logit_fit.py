@@ -96,7 +96,7 @@ def solve_logits(target, *, alpha, Delta, lam, n_tokens=2):
     """
     problem = SingleHead(alpha=alpha, lam=1.0, Delta=Delta, kappa=1.0, target=target, n_tokens=n_tokens)
     check_number("lam", lam, "a finite number >= 0", lambda v: v >= 0)
-    per_unknown, Q_prime = constraints(problem.n_tokens) * alpha, target.second_moment + Delta / 2
+    per_unknown, Q_prime = constraints(problem.n_tokens) * alpha, problem.noisy_second_moment
 
     @cache
     def at(log_delta):

@@ -88,7 +88,7 @@ class ManyTokenChannel:
         check_integer("n_scrambles", n_scrambles, 2, 1024)
         check_integer("seed", seed, 0)
         self.problem, self.log2_points, self.n_scrambles, self.seed = problem, log2_points, n_scrambles, seed
-        self.Q_prime = problem.target.second_moment + problem.Delta / 2
+        self.Q_prime = problem.noisy_second_moment
         self.basis = field_basis(problem.n_tokens)
         k = len(self.basis)
         seeds = np.random.default_rng(seed).spawn(n_scrambles)

@@ -111,7 +111,7 @@ def jump(solution):
     check_integer("n_tokens", problem.n_tokens, 2, 2)
     if not may_jump(problem.beta, Sigma):
         return 0.0
-    Q_prime = problem.target.second_moment + problem.Delta / 2
+    Q_prime = problem.noisy_second_moment
     spread = (q - m**2 / Q_prime) ** 0.5
     nodes, weight = gaussian_ball(STEP, RADIUS, [True, True, False])  # the target's field, then the other component
     x = np.arange(-RADIUS, RADIUS + STEP_ALONG / 2, STEP_ALONG)

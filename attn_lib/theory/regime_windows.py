@@ -13,10 +13,11 @@ variance               :math:`\delta\le s_d/4`, :math:`\epsilon\le\delta/10`
 
 import numpy as np
 
+from attn_lib._checks import check_integer, check_number
 from attn_lib.theory.scaling_laws import Exponent
 from attn_lib.theory.scaling_regimes import RATES
 
-__all__ = ["WINDOWS", "window_exponent"]
+__all__ = ["WINDOWS", "universal_penalty", "window_exponent"]
 
 WINDOWS = {
     "sequential recovery": lambda s, delta, epsilon: (epsilon >= 4 * s.lower) & (epsilon <= s.upper / 10),
@@ -29,6 +30,43 @@ WINDOWS = {
 """Functions of target, delta and epsilon that tell which points lie inside, keyed by the name of the regime."""
 
 _FEWEST = 3  # points
+
+
+def universal_penalty(alpha, Delta, d):
+    r"""The penalty of a LASSO at which the threshold is that of the largest of d noises, for many samples.
+
+    .. math:: \epsilon = \delta\sqrt{2\log d}, \quad \delta^2 = \Delta/\alpha, \qquad
+        \lambda = 2\alpha\epsilon = 2\sqrt{2\alpha\Delta\log d}
+
+    Parameters
+    ----------
+    alpha, Delta : float
+        > 0.
+    d : int
+        >= 2.
+
+    Returns
+    -------
+    float
+
+    Raises
+    ------
+    ValueError
+        Naming the argument, its value and the allowed range.
+
+    Source
+    ------
+    Donoho and Johnstone, Biometrika 81 (1994) 425.
+
+    Examples
+    --------
+    >>> round(universal_penalty(0.5, 0.5, 1000), 3)
+    3.717
+    """
+    check_number("alpha", alpha, "a finite number > 0", lambda v: v > 0)
+    check_number("Delta", Delta, "a finite number > 0", lambda v: v > 0)
+    check_integer("d", d, 2)
+    return float(2 * np.sqrt(2 * alpha * Delta * np.log(d)))
 
 
 def window_exponent(regime, target, *, alpha, y, delta, epsilon):

@@ -112,7 +112,7 @@ def solve_ridgeless(target, *, alpha, Delta, n_tokens=2, beta=1.0, beta0=1.0):
         limit, meaning = alpha_recovery(target.rank, n_tokens), "above it the target is recovered"
     if not alpha < limit:
         raise ValueError(f"alpha = {alpha!r}: must be below {limit:.6g}, {meaning}")
-    wanted, Q_prime = constraints(n_tokens) * alpha, target.second_moment + Delta / 2
+    wanted, Q_prime = constraints(n_tokens) * alpha, problem.noisy_second_moment
 
     def at(log_delta):
         """epsilon and tails on the curve of the first equation; with epsilon = 0 beyond its end."""

@@ -23,7 +23,7 @@ _STEP = 1e-5  # of the difference quotients of the Jacobian
 _MAX_BROYDEN, _LONGEST = 20, 1.0  # steps, and the longest one, of the second stage
 _MAX_ROUNDS = 3
 _SAME = 1e-10  # a change of the conjugates without a change of minima
-_IDENTITY = 1e-9
+_IDENTITY = 1e-9  # of Phi and its two terms, relative to 1 or to the largest terms in it
 _MAX_RULES = 5
 _NOTHING = 1e-12  # a change that does not count, for what falls to 0 at the penalty where S does
 
@@ -87,7 +87,7 @@ def iterate(problem, channel, prior, hats, settled=1e-4, jacobian=None):
     Raises
     ------
     ConvergenceError
-        No fixed point, or one where Phi is not the sum of training loss and penalty to 1e-9.
+        No fixed point, or one where Phi is not the sum of training loss and penalty, to 1e-9 of its own terms.
     """
 
     def update(x, follow):
@@ -97,6 +97,8 @@ def iterate(problem, channel, prior, hats, settled=1e-4, jacobian=None):
             raise FloatingPointError(f"conjugates must be positive: {found}")
         return np.log(found)
 
+    if not min(hats) > 0:
+        raise ConvergenceError(f"{problem}: conjugates must be positive: {hats}", hats)
     n_iter, x = 0, np.log(hats)
     for attempt in range(_MAX_ROUNDS):
         if attempt or jacobian is None:
@@ -254,7 +256,9 @@ def _state(problem, channel, prior, point, n_iter, unsettled, jacobian):
     averages = channel.averages(overlaps, follow=True)
     train_loss = problem.alpha * averages.loss
     phi = potential(problem, overlaps, hats, averages.loss + overlaps.Sigma * averages.g_g / 2, prior)
-    if not abs(phi - train_loss - found.penalty) <= _IDENTITY:
+    # Phi is a difference of terms of the size of q_hat Sigma, which grow with alpha
+    size = 1 + sum(abs(a * b) for a, b in zip(hats, (overlaps.m, overlaps.Sigma, overlaps.q), strict=True))
+    if not abs(phi - train_loss - found.penalty) <= _IDENTITY * size:
         raise ConvergenceError(f"{problem}: Phi = {phi} is not {train_loss} + {found.penalty}", hats)
     form = form_of(channel, overlaps)
     difference = 0.0

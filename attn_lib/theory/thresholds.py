@@ -105,7 +105,7 @@ def alpha_interpolation(target, *, Delta, n_tokens=2):
     def excess(log_delta):
         delta = np.exp(log_delta)
         tail = FreeConvolution(target, delta).tail(0.0)
-        return tail.J - delta / 2 * tail.d1J - Q0 - Delta / 2
+        return tail.J - delta / 2 * tail.d1J - problem.noisy_second_moment
 
     low = high = np.log(_LEAST * Q0**0.5)
     while excess(high) < 0:

@@ -182,12 +182,12 @@ def _iterate(problem, step, hats):
 
     def update(logs):
         _, _, overlaps = _prior(problem, Hats(*np.exp(logs)))
-        if not 0 < overlaps.m**2 < overlaps.q * _Q_prime(problem):
+        if not 0 < overlaps.m**2 < overlaps.q * problem.noisy_second_moment:
             raise FloatingPointError(f"no field left: {overlaps}")
         u0, omega = _fields(problem, overlaps, x)
         g = _slope(problem, _prox(problem, u0, omega, overlaps.Sigma), u0)
         A, B = np.linalg.solve(
-            2 * np.array([[overlaps.q, overlaps.m], [overlaps.m, _Q_prime(problem)]]),
+            2 * np.array([[overlaps.q, overlaps.m], [overlaps.m, problem.noisy_second_moment]]),
             [weight @ (omega * g), weight @ (u0 * g)],
         )
         found = 4 * problem.alpha * np.array([-B, weight @ g**2, A])
@@ -196,9 +196,9 @@ def _iterate(problem, step, hats):
         return np.log(found)
 
     if hats is None:  # conjugates of M = 0
-        u0 = (2 * _Q_prime(problem)) ** 0.5 * x[0]
+        u0 = (2 * problem.noisy_second_moment) ** 0.5 * x[0]
         g = _slope(problem, 0.0, u0)
-        B, A = (weight @ (u0 * g)) / (2 * _Q_prime(problem)), problem.beta**2 / 4
+        B, A = (weight @ (u0 * g)) / (2 * problem.noisy_second_moment), problem.beta**2 / 4
         hats = 4 * problem.alpha * np.array([-B, weight @ g**2, A])
     return anderson(update, np.log(hats), tol=1e-10, memory=5, max_iter=300)
 
@@ -238,13 +238,9 @@ def _prior(problem, hats):
     return noisy, tail, Overlaps(m=m, q=2 * eta**2 * tail.J, Sigma=tail.d1J / (delta * Sigma_hat))
 
 
-def _Q_prime(problem):
-    return problem.target.second_moment + problem.Delta / 2
-
-
 def _fields(problem, overlaps, x):
     """u0 and omega at standard Gaussian nodes."""
-    m, q, Q = overlaps.m, overlaps.q, _Q_prime(problem)
+    m, q, Q = overlaps.m, overlaps.q, problem.noisy_second_moment
     return (2 * Q) ** 0.5 * x[0], 2**0.5 * (m / Q**0.5 * x[0] + (q - m**2 / Q) ** 0.5 * x[1])
 
 
