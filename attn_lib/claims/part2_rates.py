@@ -11,7 +11,7 @@ from attn_lib.problems import DiagonalModel, PowerLaw, SingleHead
 from attn_lib.simulation.lasso import train_lasso
 from attn_lib.theory.error_decomposition import weights
 from attn_lib.theory.lasso import solve_lasso
-from attn_lib.theory.regime_windows import window_exponent
+from attn_lib.theory.regime_windows import universal_penalty, window_exponent
 from attn_lib.theory.scaling_laws import fit_exponent, learning_curve
 from attn_lib.theory.scaling_regimes import RATES
 from attn_lib.theory.single_head import channel_of
@@ -105,7 +105,7 @@ def _lasso_exponents(d=1000):
         target = PowerLaw(gamma=float(gamma), d=d)
         lams = part["lam"]
         if regime == "sequential recovery":
-            lams = 2 * np.sqrt(2 * 0.5 * np.log(d) * np.array(part["alpha"]))
+            lams = [universal_penalty(alpha, 0.5, d) for alpha in part["alpha"]]
         models = [
             DiagonalModel(alpha=alpha, lam=lam, Delta=0.5, target=target, nonnegative=True)
             for alpha, lam in zip(part["alpha"], lams, strict=True)
