@@ -192,7 +192,7 @@ def test_identity_a_descent_waits_for_its_stopping_tests_only(name, kind, gpu, m
         losses.clear(), iterations.clear()
     waits, sent, losses, iterations = np.subtract(*found[::-1])
     assert iterations > 0 and losses >= iterations  # of a loss, one trial
-    assert waits <= 2 * iterations + losses
+    assert waits <= iterations + losses + 2  # 2: one last test of each batch, where it stops before max_iter
     assert sent == 0
 
 

@@ -14,5 +14,15 @@ Part II has the same order. :mod:`~attn_lib.simulation.single_head_sampling` dra
 :mod:`~attn_lib.simulation.single_head_risk` makes a risk of it, and :mod:`~attn_lib.simulation.single_head` trains;
 :mod:`~attn_lib.simulation.checkpoint` keeps what is finished. :mod:`~attn_lib.simulation.gaussian_sensing` trains on
 Gaussian measurements instead of tokens, :mod:`~attn_lib.simulation.matrix_amp` by message passing, and
-:mod:`~attn_lib.simulation.robustness` layers that the theory does not describe.
+:mod:`~attn_lib.simulation.robustness` layers that the theory does not describe, on the data of
+:mod:`~attn_lib.simulation.variant_sampling`.
+
+**Devices.** Every training takes ``device``: "cpu", "cuda", "cuda:1"..., by default "cuda" where there is one. Random
+numbers are drawn on the CPU, so that a seed has the same data on all devices, and results differ by rounding only,
+which descent amplifies to at most the stopping tolerance. A GPU trains as many seeds at once as half of its free memory
+holds; a CPU a few, where they are small. Products with the data go in blocks, for the cache of a CPU or a quarter of
+the free memory of a GPU. Of an iteration of L-BFGS the program waits for the device to learn whether all runs have
+stopped, and of every trial of a line search whether all have passed; gradient descent and Adam with a fixed number of
+steps never wait. Only :mod:`~attn_lib.simulation.baseline` and :mod:`~attn_lib.simulation.lasso` stay on the CPU; in
+:mod:`~attn_lib.simulation.amp` the proximal operator does.
 """

@@ -6,7 +6,8 @@ r"""The LASSO at finite d, by the coordinate descent of scikit-learn.
     = 2n\Big[\frac1{2n}|y-X\theta|^2 + \alpha_{\rm sk}|\theta|_1\Big], \qquad
     X_{\mu i} = \frac{x_{\mu i}}{\sqrt d}, \quad \alpha_{\rm sk} = \frac\lambda{2n}.
 
-The bracket is what ``sklearn.linear_model.Lasso`` minimises; its ``alpha`` is no sample complexity.
+The bracket is what ``sklearn.linear_model.Lasso`` minimises; its ``alpha`` is no sample complexity. It works on the
+CPU, one coordinate after the other: there is nothing in it that a GPU could do at once.
 """
 
 import warnings

@@ -186,7 +186,7 @@ def _line_search(risk, Q, D, h, steps, loss, loss_gradient, *, c1=1e-4, c2=0.5, 
         fraction = torch.where(slope_high > 0, fraction, 0.5).clamp(0.1, 0.9)
         trial = torch.where(high.isinf(), 4 * t, low + fraction * width)
         t = torch.where(done, t, trial)
-    if not done.all():
+    else:
         t = torch.where(done, t, 0)
         loss, loss_gradient = risk.loss(_fields_at(t, h, steps))
     return t, loss, loss_gradient
