@@ -3,8 +3,8 @@
 python benchmarks/fresh.py PART D ALPHA [MAX_ITER]
 
 Drawing the data counts, and two fresh samples for the test error, but not for the time of an iteration, which is the
-difference to a training of one iteration only; memory is that of the latter. Needs Linux, which tells the highest memory
-of a process.
+difference to a training of one iteration only; memory is that of the latter. Needs Linux, which tells the highest
+memory of a process.
 """
 
 import json
