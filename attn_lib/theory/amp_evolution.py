@@ -41,7 +41,7 @@ from attn_lib.theory.iteration import Overlaps, conjugates
 
 __all__ = ["Evolution", "Plateau", "evolve", "first_overlaps", "plateau"]
 
-_RULES = (Rule(n_teacher=9, n_inner=18, step=0.9, radius=5.75), Rule(n_teacher=12, n_inner=24, step=0.7, radius=6.25))
+_RULE = Rule(n_teacher=9, n_inner=14, step=1.1, radius=5.35)
 _SCRAMBLES = 8
 
 
@@ -158,7 +158,7 @@ def evolve(problem, overlaps, *, n_iter, damping=0.7, log2_points=12):
     check_number("damping", damping, "a number in [0, 1)", lambda v: 0 <= v < 1)
     check_integer("log2_points", log2_points, 1, 20)
     check_overlaps(overlaps, problem.rho)
-    coarse, path = (_path(problem, overlaps, n_iter, damping, rule) for rule in _RULES)
+    coarse, path = (_path(problem, overlaps, n_iter, damping, rule) for rule in (_RULE, _RULE.refined()))
     fine = np.array(path)
     change = np.abs(fine - np.array(coarse)).max(axis=0) / np.abs(fine).max(axis=0).clip(1e-300)
     steps = np.array([_steps(problem, path, uniform) for uniform in _sobol(log2_points)])

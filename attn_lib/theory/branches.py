@@ -73,7 +73,7 @@ def branch_limits(omega, *, sigma=0.5, lam=0.01, A=PositionalSemantic.A, accurac
         for low, high in pairwise(alphas):
             below, above = (getattr(solution(start, a), name) - 1 for a in (low, high))
             if (below < 0 < above) if rising else (above < 0 < below):
-                return brentq(lambda a: getattr(solution(start, a), name) - 1, low, high, rtol=1e-6)
+                return brentq(lambda a: getattr(solution(start, a), name) - 1, low, high, rtol=0.1 * accuracy)
         return np.nan
 
     semantic_birth = response_passes_1("uninformed", "response_theta", grid, rising=True)
