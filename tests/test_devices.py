@@ -8,11 +8,19 @@ import torch
 from simulated_gpu import NAME, SimulatedGPU
 
 from attn_lib.problems import GeneralAttention, MarchenkoPastur, PositionalSemantic, SingleHead
-from attn_lib.simulation import _hardware, direct, logit_fit, robustness, search
+from attn_lib.simulation import (
+    _hardware,
+    direct,
+    gaussian_sensing,
+    logit_fit,
+    robustness,
+    search,
+    single_head_sampling,
+    variant_sampling,
+)
 from attn_lib.simulation.amp import train_by_amp
 from attn_lib.simulation.dynamics import Start, train_by_descent
 from attn_lib.simulation.erm import train_positional_semantic, train_single_head
-from attn_lib.simulation.gaussian_sensing import train_on_gaussians
 from attn_lib.simulation.general import train_general
 from attn_lib.simulation.general_risk import GeneralRisk
 from attn_lib.simulation.matrix_amp import train_by_matrix_amp
@@ -72,7 +80,9 @@ TRAININGS = {
         TWO, d=10, seeds=[0, 1], folds=2, lams=(1.0, 2.0), tolerance=0.1, **where
     ),
     "logits": lambda **where: logit_fit.fit_logits(TWO, d=10, seeds=range(3), **where),
-    "Gaussian measurements": lambda **where: train_on_gaussians(TWO, d=10, seeds=range(3), **SHORT, **where),
+    "Gaussian measurements": lambda **where: gaussian_sensing.train_on_gaussians(
+        TWO, d=10, seeds=range(3), **SHORT, **where
+    ),
     "matrix message passing": lambda **where: train_by_matrix_amp(
         TWO, d=12, seeds=[0, 1], n_iter=3, n_test=50, **where
     ),
@@ -111,6 +121,31 @@ def test_agrees_with_the_cpu(name, gpu):
     for key, value in expected.items():
         # Sums are taken in another order; a few iterations amplify rounding, of numbers of order one, by 1e3 at most.
         np.testing.assert_allclose(found[key], value, rtol=1e-10, atol=1e-12, err_msg=key)
+
+
+@pytest.mark.parametrize("name", ["erm", "general", "single head", "direct", "Gaussian measurements", "two heads"])
+def test_agrees_with_single_precision(name):
+    double, single = (TRAININGS[name](device="cpu", dtype=dtype) for dtype in ("float64", "float32"))
+    for key in ("train_loss", "test_error", "m", "q"):
+        # 7 digits, of which four iterations lose three at most
+        np.testing.assert_allclose(getattr(single, key), getattr(double, key), rtol=1e-4, atol=1e-4, err_msg=key)
+    assert not np.array_equal(single.train_loss, double.train_loss)
+
+
+@pytest.mark.parametrize("name", ["single head", "Gaussian measurements", "two heads", "cross-attention"])
+def test_identity_data_are_drawn_in_pieces(name, monkeypatch):
+    expected = columns(TRAININGS[name](device="cpu"))
+    for module in (single_head_sampling, gaussian_sensing, variant_sampling):
+        monkeypatch.setattr(module, "BLOCK", 1000)  # random numbers, of 2 000 and more
+    found = columns(TRAININGS[name](device="cpu"))
+    for key, value in expected.items():
+        np.testing.assert_allclose(found[key], value, rtol=1e-10, atol=1e-12, err_msg=key)  # rounding of products
+
+
+def test_identity_memory_that_is_kept_is_free(gpu, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda device: 300)
+    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda device: 100)
+    assert _hardware.free_memory(torch.device(NAME)) == FREE + 200
 
 
 def test_identity_the_default_is_a_gpu_where_there_is_one(gpu, monkeypatch):

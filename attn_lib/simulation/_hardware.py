@@ -48,7 +48,7 @@ def chosen_device(device=None, dtype="float64"):
 
 
 def free_memory(device):
-    """Bytes that can be allocated on a device.
+    """Bytes that can be allocated on a device, with what PyTorch has kept there of earlier trainings.
 
     Parameters
     ----------
@@ -58,7 +58,10 @@ def free_memory(device):
     -------
     int
     """
-    return psutil.virtual_memory().available if device.type == "cpu" else torch.cuda.mem_get_info(device)[0]
+    if device.type == "cpu":
+        return psutil.virtual_memory().available
+    kept = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+    return torch.cuda.mem_get_info(device)[0] + kept
 
 
 def batches(seeds, device, needed, on_cpu):
