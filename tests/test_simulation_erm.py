@@ -40,15 +40,16 @@ def value_and_gradient(risk, Q):
     return value.item(), gradient.numpy()
 
 
-def test_agrees_with_autograd_through_outputs():
+@pytest.mark.parametrize("n_runs", [3, 4])  # few runs, and many
+def test_agrees_with_autograd_through_outputs(n_runs):
     samples = [draw_sample(PROBLEM, draw_target(D, seed), n=60, seed=seed) for seed in (0, 1)]
     risk = AttentionRisk(samples, PROBLEM.lam, device="cpu", dtype=torch.float64)
-    Q = 2 * torch.randn(2, 3, D, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    Q = 2 * torch.randn(2, n_runs, D, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     loss, g = risk.loss(risk.fields(Q))
     value = loss + risk.lam / 2 * (Q**2).sum(-1)
     gradient = risk.adjoint(g) + risk.lam * Q
     for seed in (0, 1):
-        for run in range(3):
+        for run in range(n_runs):
             expected = value_and_gradient(plain_risk(PROBLEM, D, seed), Q[seed, run])
             np.testing.assert_allclose(value[seed, run], expected[0], **ROUNDING)
             np.testing.assert_allclose(gradient[seed, run], expected[1], **ROUNDING)
