@@ -2,7 +2,7 @@
 window.addEventListener("load", () => {
   const watch = new ResizeObserver(changes => changes.forEach(({ target }) => {
     const box = target.closest(".pst-scrollable-table-container, pre");
-    box.tabIndex = box.scrollWidth > box.clientWidth ? 0 : -1;
+    box.tabIndex = box.scrollWidth > box.clientWidth || box.scrollHeight > box.clientHeight ? 0 : -1;
   }));
   document.querySelectorAll(".pst-scrollable-table-container, .pst-scrollable-table-container > table, .bd-article pre")
     .forEach(element => watch.observe(element));

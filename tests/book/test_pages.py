@@ -1,5 +1,7 @@
 """The built pages: run `make book` first, then `.venv/bin/python -m pytest tests/book`."""
 
+import re
+from functools import cache
 from urllib.parse import unquote, urlsplit
 
 import nbformat
@@ -9,9 +11,19 @@ from bs4 import BeautifulSoup
 from built import FILES, HTML, PAGES, ROOT, SETTINGS
 
 GENERATED = {"genindex.html", "py-modindex.html", "search.html", "index.html", "prf-prf.html"}
-SOUP = {page: BeautifulSoup(page.read_text(), "html.parser") for page in FILES}
-ANCHORS = {page: {tag["id"] for tag in soup(id=True)} for page, soup in SOUP.items()}
 HEAVIEST = 1_500_000  # bytes of a page with its figures, without what all pages share
+
+
+@cache
+def soup(page):
+    """The elements of a page."""
+    return BeautifulSoup(page.read_text(), "html.parser")
+
+
+@cache
+def anchors(page):
+    """What a link can point to inside a page."""
+    return set(re.findall(r'<[^>]* id="([^"]+)"', page.read_text()))
 
 
 def in_table_of_contents():
@@ -26,42 +38,42 @@ def broken(page, reference):
     if parts.scheme or parts.netloc:
         return False
     target = (page.parent / unquote(parts.path)).resolve() if parts.path else page
-    if target in ANCHORS and parts.fragment:
-        return unquote(parts.fragment) not in ANCHORS[target]
+    if target in FILES and parts.fragment:
+        return unquote(parts.fragment) not in anchors(target)
     return not target.is_file()
 
 
 def test_identity_pages_are_those_of_the_table_of_contents():
-    built = {page.relative_to(HTML).as_posix() for page in SOUP} - GENERATED
+    built = {page.relative_to(HTML).as_posix() for page in FILES} - GENERATED
     assert built == {f"{name}.html" for name in in_table_of_contents()}
 
 
 @pytest.mark.parametrize("page", PAGES)
 def test_identity_no_cell_failed_or_wrote_to_stderr(page):
-    assert SOUP[page].select(".output.traceback, .output.stderr") == []
+    assert soup(page).select(".output.traceback, .output.stderr") == []
 
 
 @pytest.mark.parametrize("page", PAGES)
 def test_identity_every_image_has_an_alternative_text(page):
-    assert [image["src"] for image in SOUP[page]("img") if not image.get("alt", "").strip()] == []
+    assert [image["src"] for image in soup(page)("img") if not image.get("alt", "").strip()] == []
 
 
 @pytest.mark.parametrize("page", PAGES)
 def test_identity_links_inside_the_book_lead_somewhere(page):
-    references = [tag["href"] for tag in SOUP[page]("a", href=True)]
-    references += [tag["src"] for tag in SOUP[page](["img", "script"], src=True)]
+    references = [tag["href"] for tag in soup(page)("a", href=True)]
+    references += [tag["src"] for tag in soup(page)(["img", "script"], src=True)]
     assert [reference for reference in references if reference != "#" and broken(page, reference)] == []
 
 
 @pytest.mark.parametrize("page", PAGES)
 def test_identity_page_is_light(page):
-    figures = {(page.parent / image["src"]).resolve() for image in SOUP[page]("img")}
+    figures = {(page.parent / image["src"]).resolve() for image in soup(page)("img")}
     assert page.stat().st_size + sum(figure.stat().st_size for figure in figures) <= HEAVIEST
 
 
 @pytest.mark.parametrize("page", PAGES)
 def test_identity_buttons_lead_to_an_address_that_is_known(page):
-    buttons = SOUP[page].select(".bd-header-article a[href]")
+    buttons = soup(page).select(".bd-header-article a[href]")
     outside = [tag["href"] for tag in buttons if urlsplit(tag["href"]).netloc]
     known = tuple(filter(None, [SETTINGS["repository"]["url"], "https://mybinder.org/"]))
     assert [address for address in outside if not SETTINGS["repository"]["url"] or not address.startswith(known)] == []
@@ -71,7 +83,7 @@ def test_identity_buttons_lead_to_an_address_that_is_known(page):
 def test_identity_preview_has_title_description_and_picture(page):
     if page.relative_to(HTML).as_posix() in GENERATED:
         return
-    preview = {tag["property"]: tag["content"] for tag in SOUP[page]("meta", property=True)}
+    preview = {tag["property"]: tag["content"] for tag in soup(page)("meta", property=True)}
     assert preview["og:title"] and preview["og:description"]
     base = SETTINGS["html"]["baseurl"].rstrip("/")
     assert preview["og:image"].startswith(base)
@@ -87,7 +99,7 @@ def chapters():
 @pytest.mark.parametrize("source", chapters())
 def test_identity_chapter_can_be_downloaded_as_notebook_and_script(source):
     page = HTML / source.relative_to(ROOT).with_suffix(".html")
-    links = [tag["href"] for tag in SOUP[page].select(".dropdown-download-buttons a[href]")]
+    links = [tag["href"] for tag in soup(page).select(".dropdown-download-buttons a[href]")]
     files = {link.rsplit(".")[-1]: (page.parent / link).resolve() for link in links}
     assert files["md"].read_text() == source.read_text()
     notebook = nbformat.read(files["ipynb"], as_version=4)
