@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 from joblib import cpu_count
-from store import Task, committed, difference, gpu, result_of
+from store import Task, committed, difference, gpu, result_of, tolerance_of
 
 from attn_lib._checks import check_integer
 from attn_lib.sweep.command import duration
@@ -105,18 +105,20 @@ def comparison(tasks):
     list of str
     """
     lines = [
-        "| result | parts | CPU time, stored | now | equal (9 digits) | largest difference | tolerance | beyond it |",
-        "| --- | --- | --- | --- | --- | --- | --- | --- |",
+        "| result | parts | CPU time, stored | now | equal (9 digits) | largest difference | beyond the tolerance |",
+        "| --- | --- | --- | --- | --- | --- | --- |",
     ]
     for task in tasks:
         new, old = task.computed(), committed(task.script)["parts"]
         estimates = task.record.get("estimates", ())
         both = [name for name in task.names if name in new and name in old]
         found = {name: difference(old[name]["value"], new[name]["value"], estimates)[0] for name in both}
-        limit = task.record["tolerance"]
         before = sum(old[name]["cpu_seconds"] or 0.0 for name in both)
         now = sum(new[name]["cpu_seconds"] for name in both)
-        equal, beyond = sum(x <= 2e-9 for x in found.values()), [name for name, x in found.items() if x > limit]
+        equal, beyond = (
+            sum(x <= 2e-9 for x in found.values()),
+            [name for name, x in found.items() if x > tolerance_of(task.record, name)],
+        )
         cells = [
             result_of(task.script).name,
             f"{len(new)} of {len(task.names)}",
@@ -124,7 +126,6 @@ def comparison(tasks):
             duration(now),
             equal,
             f"{max(found.values(), default=0.0):.1e}",
-            f"{limit:.0e}",
             f"{len(beyond)}: {', '.join(beyond[:3])}{', ...' * (len(beyond) > 3)}" if beyond else 0,
         ]
         lines.append(f"| {' | '.join(map(str, cells))} |")

@@ -1,9 +1,10 @@
 """Stored results: parts that scripts compute by name, each a cell of a sweep; and their tables in JSON.
 
-A script make_NAME.py has ``RECORD`` ("what" the results are, their "seeds", the "tolerance" within which they can be
-computed again, and names of "estimates" of errors, which need not be the same), ``parts()``, which yields (name,
-function, arguments), and ``measure = by_name(parts)``. Its cells are in .cache/data/NAME, where no finished part is
-lost; NAME.json has the parts that the book shows, and how they were made:
+A script make_NAME.py has ``RECORD``, ``parts()``, which yields (name, function, arguments), and
+``measure = by_name(parts)``. In the record are "what" the results are, their "seeds", the "tolerance" within which they
+can be computed again (a number, or one for each kind, the first word of a name, and "else"), and names of "estimates"
+of errors, which need not be the same. The cells of a script are in .cache/data/NAME, where no finished part is lost;
+NAME.json has the parts that the book shows, and how they were made:
 
 - "made": versions of Python and libraries, hash of the code (null where it was not recorded), device, and date;
 - "parts": by name "value", "cpu_seconds" (null where not recorded) and "made", the place in the list of that name;
@@ -195,6 +196,12 @@ def write(script, record, parts):
         new = path.with_suffix(".new")
         new.write_text(f"{text}\n")
         new.replace(path)
+
+
+def tolerance_of(record, part):
+    """Within which a part can be computed again."""
+    tolerance = record["tolerance"]
+    return tolerance.get(part.partition("/")[0], tolerance["else"]) if isinstance(tolerance, dict) else tolerance
 
 
 def difference(old, new, estimates=()):
