@@ -30,7 +30,7 @@ from attn_lib.theory.replicon import replicon
 RECORD = {
     "what": "Replicon, one step of replica-symmetry breaking, simulated minus replica-symmetric losses, lower minima.",
     "seeds": "20000 to 34131, listed with each part",
-    "tolerance": 0.001,
+    "tolerance": {"symmetric": 0.1, "else": 0.001},  # the replicon is known to 1 to 10 %
     "estimates": ["smooth_error", "jump_error"],
 }
 STARTS = ("semantic", "positional")
