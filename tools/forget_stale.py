@@ -34,8 +34,9 @@ def behind_the_outputs():
 
 def layout():
     """The list of pages, how they are built and what is copied beside them."""
-    static = [path for path in (ROOT / "book" / "_static").rglob("*") if path.is_file()]
-    return fingerprint([ROOT / "_config.yml", ROOT / "_toc.yml", *static])
+    looks = [path for name in ("_static", "_templates", "_ext") for path in (ROOT / "book" / name).rglob("*")]
+    looks = [path for path in looks if path.is_file() and "__pycache__" not in path.parts]
+    return fingerprint([ROOT / "_config.yml", ROOT / "_toc.yml", *looks])
 
 
 def forget(name, now, stale):
