@@ -118,9 +118,9 @@ def solve(problem, *, accuracy=None, start=None):
     Accuracy
     --------
     ``accuracy`` by the estimate in ``quadrature_error``. For two tokens, lam = 0.01 and Delta = 0.5 a solution takes
-    0.05-0.4 s of one core at 1e-4, also for a power law of 500 eigenvalues. For smaller lam below and around the
-    interpolation threshold the prox jumps often: 1e-3 takes up to some seconds there, and 1e-4 is in general not
-    reached, which raises. Near perfect recovery the residual grows to 1e-16 divided by the squared distance from a multiple of S0.
+    0.05-0.4 s of one core at 1e-4, also for a power law of 500 eigenvalues. For smaller lam near the interpolation
+    threshold the prox jumps often: 1e-3 takes some seconds, and 1e-4 is in general not reached, which raises. Near
+    perfect recovery the residual grows to 1e-16 divided by the squared distance from a multiple of S0.
 
     Source
     ------
