@@ -20,10 +20,12 @@ STYLE = """\
   max-width: 52rem; }
 html[data-theme="dark"] .play { --c0: #56b4e9; --c1: #ff8a3d; --c2: #2fc99c; --c3: #eda6d0; --c4: #b3a6ff;
   --c5: #b8b8b8; }
+html[data-theme="dark"] .bd-content div.cell_output .text_html:has(> div.play) { background: none; color: inherit;
+  padding: 0; }
 .play-title { font-weight: 600; margin: 0 0 0.5rem; }
 .play-sliders { display: flex; flex-wrap: wrap; gap: 0.25rem 1.5rem; }
 .play-sliders[hidden] { display: none; }
-.play-sliders div { flex: 1 1 13rem; }
+.play-sliders div { flex: 1 1 11rem; }
 .play-sliders label { display: block; }
 .play-sliders output { font-variant-numeric: tabular-nums; font-weight: 600; }
 .play-sliders input { width: 100%; accent-color: var(--c0); height: 1.75rem; }
