@@ -18,22 +18,24 @@ def use_the_addresses(app, config):
         theme["launch_buttons"] = {"binderhub_url": "https://mybinder.org", "notebook_interface": "jupyterlab"}
 
 
+def announce_downloads(app, pagename, templatename, context, doctree):
+    """Tell the theme that a page with cells has a notebook: it then has a button for it."""
+    if doctree is not None and "kernelspec" in app.env.metadata[pagename]:
+        context["ipynb_source"] = f"{pagename}.ipynb"
+
+
 def write_downloads(app, pagename, templatename, context, doctree):
-    """Write a chapter as a notebook and as a script beside its source, without outputs."""
-    if doctree is None or "kernelspec" not in app.env.metadata[pagename]:
+    """Write a chapter as a notebook and as a script beside its source, and offer the script after the notebook.
+
+    Without outputs: they take the place of the executed notebook that the theme puts there if there are launch buttons.
+    """
+    if "ipynb_source" not in context:
         return
     notebook = jupytext.read(app.env.doc2path(pagename))
     for suffix, form in DOWNLOADS.items():
         target = Path(app.outdir) / "_sources" / f"{pagename}.{suffix}"
         target.parent.mkdir(parents=True, exist_ok=True)
         jupytext.write(notebook, target, fmt=form)
-    context["ipynb_source"] = f"{pagename}.ipynb"  # the theme then has a button for it
-
-
-def offer_script(app, pagename, templatename, context, doctree):
-    """Add the script to the theme's menu of downloads, after the notebook."""
-    if "ipynb_source" not in context:
-        return
     (menu,) = [entry["buttons"] for entry in context["header_buttons"] if entry["label"] == "download-buttons"]
     (place,) = [i for i, button in enumerate(menu) if button["label"] == "download-notebook-button"]
     script = {"url": f"{context['pathto']('_sources', 1)}/{pagename}.py", "text": ".py"}
@@ -43,6 +45,6 @@ def offer_script(app, pagename, templatename, context, doctree):
 
 def setup(app):
     app.connect("config-inited", use_the_addresses)
-    app.connect("html-page-context", write_downloads)
-    app.connect("html-page-context", offer_script, priority=502)  # the theme makes its menu at 501
+    app.connect("html-page-context", announce_downloads)
+    app.connect("html-page-context", write_downloads, priority=502)  # the theme makes its buttons at 501
     return {"parallel_read_safe": True, "parallel_write_safe": True}
