@@ -3,6 +3,7 @@
 Labels are HTML, with entities for Greek letters (``&alpha;``).
 """
 
+import re
 from dataclasses import dataclass
 from html import escape
 
@@ -138,7 +139,8 @@ class Panel:
         -------
         str
         """
-        label = escape(f"{self.title}: {self.y} against {self.x}", quote=True).replace("&amp;", "&")
+        words = re.sub("<[^>]*>", "", f"{self.title}: {self.y} against {self.x}".removeprefix(": "))
+        label = escape(words).replace("&amp;", "&")  # entities stay
         return (
             f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{label}">{self.axes()}'
             f'<svg x="{LEFT}" y="{TOP}" width="{INNER[0]}" height="{INNER[1]}"><g class="marks">{marks}</g></svg></svg>'

@@ -130,7 +130,7 @@ def _wells(field, V):
         np.insert(map_u, np.flatnonzero(jumps) + 1, np.nan),
     )
     left = Panel(
-        title="objective", x="u", y="lowest over v", xlim=(-1.6, 1.6), ylim=(0, 0.08),
+        title="at the best v", x="u", y="objective", xlim=(-1.6, 1.6), ylim=(0, 0.08),
         marks=[Level(field, "w<tspan dy='6' font-size='19'>u</tspan>"), Line(u, profile, 0, "objective"),
                Points(at[0], depth, 5, "wells"), Points([float(best[0])], [float(best[2])], 1, "proximal operator")],
     )  # fmt: skip
