@@ -138,7 +138,7 @@ def regime(problem):
     ValueError
         Another target, or Delta = 0, where the noise is the error itself.
     ConvergenceError
-        As :func:`scales`.
+        As :func:`attn_lib.theory.scaling_regimes.scales`.
 
     Accuracy
     --------
