@@ -141,7 +141,8 @@ def descend(u, v, w_u, w_v, T11, T22, V, sigma, tol=1e-11, max_iter=200):
     sigma : float or array
         Token standard deviation.
     tol : float
-        Largest allowed ``|w - V grad l(z) - z|``, in the units of the fields.
+        Largest allowed ``|w - V grad l(z) - z|``, in the units of the fields; where ``4e-15 V sigma**2``, the size of
+        rounding errors, is larger: that.
     max_iter : int
         Evaluations of the objective at one node, halved steps included.
 
@@ -165,7 +166,7 @@ def descend(u, v, w_u, w_v, T11, T22, V, sigma, tol=1e-11, max_iter=200):
         grad_u, grad_v = ahead_u - w_u, ahead_v - w_v
         value = (grad_u * grad_u + grad_v * grad_v) / 2 + strength * rest
         grad_u, grad_v = grad_u + strength * l_u, grad_v + strength * l_v
-        done = grad_u * grad_u + grad_v * grad_v <= tol * tol
+        done = grad_u * grad_u + grad_v * grad_v <= np.maximum(tol, 4e-15 * strength) ** 2
         a, b, c = 1 + strength * l_uu, strength * l_uv, 1 + strength * l_vv
         half = (a - c) / 2
         lowest = (a + c) / 2 - np.sqrt(half * half + b * b)
@@ -197,7 +198,7 @@ def prox(w_u, w_v, T11, T22, V, sigma):
     """Global minimiser of the Moreau objective: downhill from the lowest of several points on either side of u = 0.
 
     Far from the origin (``|w| > 1``, or .7 where ``T11 + T22 < 1``) one side may hold several wells; there the search
-    goes downhill from six more points.
+    goes downhill from eight more points.
 
     Parameters
     ----------
@@ -224,7 +225,8 @@ def _deepest(here):
         here = [x[far] for x in here]
         w_u, w_v, *_ = here
         size = 0.5 + np.abs(w_u) + np.abs(w_v)
-        u, v = [w_u, -w_u, size, -size, size / 2, -size / 2], [w_v, w_v, w_v, w_v, -w_v, -w_v]
+        u = [w_u, -w_u, size, -size, size / 2, -size / 2, w_u / 2, w_u / 2]
+        v = [w_v, w_v, w_v, w_v, -w_v, -w_v, w_v - w_u, w_v + w_u]
         u, v = descend(np.array(u), np.array(v), *here)
         best[:, far] = _best((np.vstack([u, best[0, far]]), np.vstack([v, best[1, far]])), here)
     return best

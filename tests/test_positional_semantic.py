@@ -236,6 +236,15 @@ def test_rejects_by_raising_when_not_converged(monkeypatch):
     with pytest.raises(ConvergenceError, match="semantic branch: stuck") as caught:
         ps.solve(PositionalSemantic(alpha=1.0, omega=0.3))
     assert isinstance(caught.value.partial, ps.Overlaps)
+    monkeypatch.undo()
+    monkeypatch.setattr(iteration, "cavity_averages", lambda *a: no_prox())
+    with pytest.raises(ConvergenceError, match="semantic branch: .*proximal operator: 1 of 2") as caught:
+        ps.solve(PositionalSemantic(alpha=1.0, omega=0.3))
+    assert isinstance(caught.value.partial, ps.Overlaps)
+
+
+def no_prox():
+    raise RuntimeError("proximal operator: 1 of 2 nodes above tol")
 
 
 def iteration_failure():

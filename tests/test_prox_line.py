@@ -5,6 +5,7 @@ import pytest
 from scipy.stats import norm
 
 from attn_lib.proximal import moreau_objective, prox
+from attn_lib.theory import prox_line
 from attn_lib.theory.prox_line import ProxLine
 
 
@@ -34,6 +35,14 @@ def test_identity_each_line_covers_all_w_u_once(V, sigma, spread):
     line, _, _, w_u, weight = lines.nodes(low, high, 20)
     mass = np.bincount(line, weights=weight * norm.pdf(w_u / spread) / spread, minlength=low.size)
     np.testing.assert_allclose(mass, 1, rtol=0, atol=1e-6)  # 2e-9 of it beyond 6 standard deviations
+
+
+def test_identity_valleys_are_searched_in_parts(monkeypatch):
+    lines, low, high = random_lines(250.0, 0.7, 0.45)
+    whole = lines.nodes(low, high, 12)
+    monkeypatch.setattr(prox_line, "_GRID", 3000)
+    for a, b in zip(lines.nodes(low, high, 12), whole, strict=True):
+        np.testing.assert_allclose(a, b, rtol=0, atol=1e-8)
 
 
 def test_closed_form_without_loss():

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import softmax
 
-from attn_lib.proximal import attention_diagonal, descend, loss, loss_derivatives, prox
+from attn_lib.proximal import attention_diagonal, descend, loss, loss_derivatives, moreau_objective, prox
 
 field = st.floats(-1.5, 1.5)
 entry = st.floats(0.0, 1.0)
@@ -59,6 +59,18 @@ def test_agrees_with_a_grid_search_for_the_global_minimum(w_u, w_v, T11, T22, V)
     assert value <= lowest + 1e-12
     l_u, l_v, *_ = loss_derivatives(u, v, T11, T22, 0.5)
     np.testing.assert_allclose([u + V * l_u, v + V * l_v], [w_u, w_v], rtol=0, atol=1e-10)  # stationarity
+
+
+def test_agrees_with_a_grid_search_far_out():
+    """Several wells on one side of u = 0; the second has V sigma^2 = 1e6, where rounding exceeds the tolerance."""
+    here = (
+        np.array([3.657, -1.305, 1.0, 0.0, 2.27, 2.11]),
+        np.array([0.41368476, -0.90122337, 0.50215744, 0.36540864, 9.92e5, 1.0]),
+    )
+    grid_u, grid_v = np.meshgrid(np.linspace(-6, 6, 401), np.linspace(-6, 6, 401))
+    for w_u, w_v, T11, T22, V, sigma in here:
+        *_, value = prox(w_u, w_v, T11, T22, V, sigma)
+        assert value <= moreau_objective(grid_u, grid_v, w_u, w_v, T11, T22, V, sigma).min()
 
 
 def test_identity_descend_never_climbs():

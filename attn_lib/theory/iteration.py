@@ -138,7 +138,10 @@ def iterate(problem, overlaps, rule, secants=()):
     def update(x):
         nonlocal latest
         o = from_log(x)
-        averages = cavity_averages(problem, o, rule)
+        try:
+            averages = cavity_averages(problem, o, rule)
+        except RuntimeError as error:  # a proximal operator that cannot be solved
+            raise FloatingPointError(str(error)) from error
         hats = conjugates(problem, o, averages)
         new = updated(problem, hats)
         latest = o, averages, hats, new

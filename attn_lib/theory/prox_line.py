@@ -21,6 +21,7 @@ from attn_lib.proximal import descend, loss, loss_expansion, lowest_starts, more
 __all__ = ["ProxLine", "leggauss"]
 
 leggauss = functools.cache(legendre.leggauss)
+_GRID = 100_000  # values of v at a time where a valley may have several minima: bounds the memory
 
 
 class ProxLine:
@@ -244,6 +245,9 @@ class ProxLine:
         """
         radius = np.sqrt(2 * self.V * loss(u, self.w_v, self.T11, self.T22, self.sigma))
         n = 2 * int(np.ceil((radius * np.abs(u)).max() / spacing)) + 3
+        if n * u.size > _GRID and u.size > 1:  # n is up to proportional to V: most lines need fewer values
+            halves = (slice(u.size // 2), slice(u.size // 2, None))
+            return tuple(map(np.concatenate, zip(*(self[k]._bracket(u[k], spacing) for k in halves), strict=True)))
         grid = self.w_v + radius * np.linspace(-1, 1, n)[:, None]
         values = moreau_objective(u, grid, u, self.w_v, self.T11, self.T22, self.V, self.sigma)
         best = values.argmin(axis=0).clip(1, n - 2)[None]
