@@ -34,12 +34,8 @@ ADDRESS = "https://github.com/OWNER/NAME"
 
 
 def copy_sources(folder):
-    """Copy what git would hold."""
-    listed = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
-    for name in subprocess.run(listed, cwd=ROOT, check=True, capture_output=True, text=True).stdout.splitlines():
-        target = folder / name
-        target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy2(ROOT / name, target)
+    """Copy the repository without what is hidden or built."""
+    shutil.copytree(ROOT, folder, ignore=shutil.ignore_patterns(".*", "_build", "__pycache__"), dirs_exist_ok=True)
 
 
 def run(*arguments, cwd, **environment):
