@@ -62,6 +62,7 @@ def small_book(request, tmp_path_factory):
     return request.param, folder / "_build" / "html"
 
 
+@pytest.mark.xdist_group("small book")
 def test_identity_buttons_for_launching_and_editing_are_there_if_and_only_if_the_address_is_known(small_book):
     address, html = small_book
     for name in CHAPTERS:
@@ -74,6 +75,7 @@ def test_identity_buttons_for_launching_and_editing_are_there_if_and_only_if_the
         assert {f"{ADDRESS}", f"{ADDRESS}/edit/main/{name}.md"} <= outside
 
 
+@pytest.mark.xdist_group("small book")
 def test_identity_downloaded_notebook_has_no_outputs(small_book):
     _, html = small_book
     for name in CHAPTERS:
