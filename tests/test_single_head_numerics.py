@@ -108,7 +108,15 @@ def test_rejects_noise_whose_square_overflows():
 
 
 @pytest.mark.parametrize(
-    "changed", [{"alpha": 1e12}, {"alpha": 1e-12}, {"lam": 1e12}, {"Delta": 1e12}, {"beta": 1e-12}]
+    "changed",
+    [
+        {"alpha": 1e12},
+        {"alpha": 1e-12},
+        {"lam": 1e12},
+        {"Delta": 1e12},
+        {"beta": 1e-12},
+        {"alpha": 9e-8, "lam": 1.6e-6, "Delta": 0.0, "kappa": 0.1, "beta": 5.7, "beta0": 0.037},
+    ],
 )
 def test_rejects_or_solves_the_ends_of_the_ranges(changed):
     """An answer or one of the two documented errors, nothing else."""

@@ -248,7 +248,7 @@ class TwoTokenChannel:
 
     def _prox(self, Sigma, omega, part, follow, near):
         target, beta = self.target[:, part], self.problem.beta
-        start = omega if self.z is None else self.z[:, part]
+        start = omega if self.z is None or Sigma == 0 else self.z[:, part]
         if follow and self.z is not None:
             return descend(start, omega, target, beta, Sigma)[0]
         z, contested = search(omega, target, beta, Sigma, start, self._contested[part] if near else None)

@@ -115,10 +115,13 @@ def iterate(problem, channel, prior, hats, settled=1e-4, jacobian=None):
             raise ConvergenceError(f"no proximal operator near the fixed point: {error}", x) from error
         if unsettled <= settled:
             break
-    if unsettled > _SAME:
-        fine, jacobian = _followed(problem, channel, prior, update, x, jacobian)
-        n_iter += fine.n_iter
-    return _state(problem, channel, prior, fine, n_iter, unsettled, jacobian)
+    try:
+        if unsettled > _SAME:
+            fine, jacobian = _followed(problem, channel, prior, update, x, jacobian)
+            n_iter += fine.n_iter
+        return _state(problem, channel, prior, fine, n_iter, unsettled, jacobian)
+    except FloatingPointError as error:
+        raise ConvergenceError(f"no proximal operator near the fixed point: {error}", x) from error
 
 
 def _rough(update, x):
