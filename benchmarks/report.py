@@ -136,11 +136,23 @@ def replace(path, pattern, text):
     path.write_text(new)
 
 
-if __name__ == "__main__":
-    content = record(json.loads(Path(sys.argv[1]).read_text()))
+def main(path):
+    """Write all three; nothing, with status 2, if the record lacks some of what they show."""
+    try:
+        content = record(json.loads(Path(path).read_text()))
+        rows = table(content)
+    except (OSError, ValueError, KeyError, StopIteration) as error:
+        print(f"{path}: not a whole record of the benchmarks: {type(error).__name__} {error}", file=sys.stderr)
+        raise SystemExit(2) from error
     lines = ",\n".join("  " + json.dumps(entry) for entry in content["measurements"])
     text = json.dumps({**content, "measurements": "LINES"}, indent=1).replace('"LINES"', f"[\n{lines}\n ]")
     RESULTS.write_text(text + "\n")
-    replace(README, f"({BEGIN}).*?({END})", f"\n\n{table(content)}\n\n")
+    replace(README, f"({BEGIN}).*?({END})", f"\n\n{rows}\n\n")
     replace(PAGE, '(\nMEASURED = ")[^"]*(")', content["date"])  # a page is executed again when its cells have changed
-    print(table(content))
+    print(rows)
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 2:
+        raise SystemExit(__doc__)
+    main(sys.argv[1])

@@ -68,3 +68,16 @@ def test_rejects_a_file_without_the_place(tmp_path):
     page.write_text("nothing\n")
     with pytest.raises(SystemExit, match="must occur once, not 0 times"):
         report.replace(page, "(a)b(c)", "text")
+
+
+def test_rejects_a_partial_record_and_keeps_the_results(tmp_path, monkeypatch, capsys):
+    info = {"cpu": {}, "machine": "x", "python_version": "3"}
+    partial = {"benchmarks": MACHINE, "machine_info": info, "datetime": "2026-01-01T00:00:00"}
+    path = tmp_path / "record.json"
+    monkeypatch.setattr(report, "RESULTS", tmp_path / "results.json")
+    for text in ("{", "{}", json.dumps({**partial, "benchmarks": []}), json.dumps(partial)):
+        path.write_text(text)
+        with pytest.raises(SystemExit) as status:
+            report.main(path)
+        assert status.value.code == 2 and "not a whole record" in capsys.readouterr().err
+        assert not report.RESULTS.exists()

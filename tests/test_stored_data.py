@@ -125,6 +125,14 @@ def test_identity_only_what_is_missing_is_computed(run):
     assert [part["made"] for part in second["parts"].values()] == [0, 0, 1, 0] and second["made"][0] == made
 
 
+def test_rejects_names_of_no_part_and_unknown_devices(run):
+    status, output, _, result = run("--only", "cube")
+    assert status == 2 and result is None
+    assert output.err == "error: only = 'cube': must be the beginning of the name of a part, as 'square/1' is\n"
+    status, output, _, result = run("--device", "mps")
+    assert status == 2 and result is None and "device = 'mps': must be one of ['cpu'" in output.err
+
+
 def test_identity_parts_made_with_other_code(run):
     _, _, _, first = run()
     status, output, _, _ = run("--outdated", "refuse", version=2)
