@@ -133,6 +133,8 @@ def iterate(problem, overlaps, rule, secants=()):
             return Overlaps(q=q + overlap**2 / rho, m=0.0, theta=overlap, V=V)
         return Overlaps(q=q, m=overlap if branch == "positional" else 0.0, theta=0.0, V=V)
 
+    # averages jump where a node enters the ball that bounds the rule: a fixed point may lie in a jump
+    edge = 10 * np.exp(-(rule.radius**2) / 2)
     latest = None  # the iteration ends on a point that it has just updated
 
     def update(x):
@@ -160,7 +162,10 @@ def iterate(problem, overlaps, rule, secants=()):
         try:
             return anderson(update, x, tol=1e-9, far=0.15, stop=stop, secants=secants)
         except ConvergenceError as error:
-            raise ConvergenceError(f"{problem}, {branch} branch: {error}", from_log(error.partial.x)) from error
+            if error.partial.residual > edge:
+                raise ConvergenceError(f"{problem}, {branch} branch: {error}", from_log(error.partial.x)) from error
+            update(error.partial.x)
+            return error.partial
 
     found = run(to_log(overlaps, overlaps), vanishing, secants)
     if vanishing(found.x):
