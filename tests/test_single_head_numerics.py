@@ -115,7 +115,7 @@ def test_rejects_noise_whose_square_overflows():
         {"lam": 1e12},
         {"Delta": 1e12},
         {"beta": 1e-12},
-        {"alpha": 9e-8, "lam": 1.6e-6, "Delta": 0.0, "kappa": 0.1, "beta": 5.7, "beta0": 0.037},
+        {"alpha": 9.65e6, "lam": 774.0, "Delta": 0.0, "kappa": 1.21, "beta": 4.2, "beta0": 259.0},
     ],
 )
 def test_rejects_or_solves_the_ends_of_the_ranges(changed):

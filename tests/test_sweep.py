@@ -251,6 +251,7 @@ def test_identity_a_dry_run_computes_one_cell(tmp_path):
             {"measurement": "attn_lib.sweep.solved.single_head"},
             "problem of type PositionalSemantic: must be a SingleHead",
         ),
+        ({"cells": [sweep.Cell(options={"seeds": (1, 2)})]}, "options = .*: must not have 'seeds'"),
         ({"cells": grid(d=[float("nan")])}, "options = .*: must be finite numbers"),
     ],
 )

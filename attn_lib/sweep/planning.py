@@ -123,6 +123,9 @@ def plan(measurement, cells, folder, *, device=None, outdated="refuse", retry=Fa
 
 
 def _check_arguments(function, cell, device):
+    for name in ("problem", "seeds", "device"):
+        if name in cell.options:
+            raise ValueError(f"options = {cell.options!r}: must not have {name!r}, which is told apart from them")
     signature, (positional, named) = inspect.signature(function), arguments(cell, device)
     try:
         signature.bind(*positional, **named)
