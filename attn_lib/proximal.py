@@ -142,7 +142,7 @@ def descend(u, v, w_u, w_v, T11, T22, V, sigma, tol=1e-11, max_iter=200):
         Token standard deviation.
     tol : float
         Largest allowed ``|w - V grad l(z) - z|``, in the units of the fields; where ``4e-15 V sigma**2``, the size of
-        rounding errors, is larger: that.
+        rounding errors, is larger: that, but at most 1e-6.
     max_iter : int
         Evaluations of the objective at one node, halved steps included.
 
@@ -166,7 +166,7 @@ def descend(u, v, w_u, w_v, T11, T22, V, sigma, tol=1e-11, max_iter=200):
         grad_u, grad_v = ahead_u - w_u, ahead_v - w_v
         value = (grad_u * grad_u + grad_v * grad_v) / 2 + strength * rest
         grad_u, grad_v = grad_u + strength * l_u, grad_v + strength * l_v
-        done = grad_u * grad_u + grad_v * grad_v <= np.maximum(tol, 4e-15 * strength) ** 2
+        done = grad_u * grad_u + grad_v * grad_v <= np.maximum(tol, np.minimum(4e-15 * strength, 1e-6)) ** 2
         a, b, c = 1 + strength * l_uu, strength * l_uv, 1 + strength * l_vv
         half = (a - c) / 2
         lowest = (a + c) / 2 - np.sqrt(half * half + b * b)

@@ -52,7 +52,7 @@ def population_error(problem, *, kappa=0.0, m=0.0, b=0.0, step=0.5):
     At omega = 0 the target is the layer itself:
 
     >>> from attn_lib.problems import PositionalSemantic
-    >>> population_error(PositionalSemantic(alpha=1, omega=0), kappa=1)
+    >>> round(population_error(PositionalSemantic(alpha=1, omega=0), kappa=1), 12)
     0.0
     """
     for name, value in (("kappa", kappa), ("m", m), ("b", b)):
