@@ -273,7 +273,8 @@ def lowest_starts(w_u, w_v, T11, T22, V, sigma):
     size = 0.5 + np.abs(w_u) + np.abs(w_v)
     side, way = np.array([[1.0], [-1.0]]), np.array([0.25, 0.5, 0.75, 1.0])[:, None, None]
     on_way = w_u + way * (side * right_u - w_u), w_v + way * (side * right_v - w_v)
-    u = np.concatenate([on_way[0], side * np.stack([np.abs(w_u), size, size / 2])[:, None]])
+    near = np.abs(w_u) + 0.01  # at u = 0 the start may be a saddle, which has no way down
+    u = np.concatenate([on_way[0], side * np.stack([near, size, size / 2])[:, None]])
     v = np.concatenate([on_way[1], np.broadcast_to(np.stack([w_v, w_v, -w_v])[:, None], (3, 2, len(w_v)))])
     best = moreau_objective(u, v, w_u, w_v, T11, T22, V, sigma).argmin(axis=0)[None]
     return np.take_along_axis(u, best, axis=0)[0], np.take_along_axis(v, best, axis=0)[0]

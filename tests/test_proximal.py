@@ -1,7 +1,7 @@
 """The sample loss, its derivatives and the global proximal operator."""
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from scipy.special import softmax
 
@@ -50,6 +50,8 @@ def test_identity_loss_and_prox_are_odd_under_reflection(w_u, w_v, T11, T22, V):
 
 @settings(max_examples=60)
 @given(field, field, entry, entry, response)
+@example(0.0, 0.0, 0.0, 0.75, 15.0)  # w is a saddle
+@example(0.0, 0.5, 0.25, 0.25, 15.0)
 def test_agrees_with_a_grid_search_for_the_global_minimum(w_u, w_v, T11, T22, V):
     u, v, value = prox(w_u, w_v, T11, T22, V, 0.5)
     radius = 0.5 + np.sqrt(2 * V * loss(w_u, w_v, T11, T22, 0.5))  # beyond it the quadratic term alone is larger
