@@ -21,14 +21,19 @@ from attn_lib.theory.attention_prox import loss_terms, lowest
 SAMPLES = 20_000  # of Part II: the tokens exceed the caches from d = 200 on
 
 
+def single_head_data(d, dtype):
+    """A problem of Part II, tokens, labels and weights."""
+    problem = SingleHead(alpha=SAMPLES / d**2, lam=0.01, Delta=0.5, kappa=1.0, target=MarchenkoPastur(kappa0=0.5))
+    x, Y = labelled_tokens(problem, draw_matrix(problem, d, 0), n=SAMPLES, seed=0, dtype=getattr(torch, dtype))
+    return problem, x, Y, x.new_tensor(draw_start(d, d, 0, 0))
+
+
 @pytest.mark.benchmark(group="loss and gradient")
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 @pytest.mark.parametrize("d", [100, 200, 400])
 def bench_single_head(timed, d, dtype):
     """The products with the data and with their transpose take 2 n T d^2 operations each."""
-    problem = SingleHead(alpha=SAMPLES / d**2, lam=0.01, Delta=0.5, kappa=1.0, target=MarchenkoPastur(kappa0=0.5))
-    x, Y = labelled_tokens(problem, draw_matrix(problem, d, 0), n=SAMPLES, seed=0, dtype=getattr(torch, dtype))
-    W = x.new_tensor(draw_start(d, d, 0, 0))
+    problem, x, Y, W = single_head_data(d, dtype)
     risk = FactorisedRisk(
         TokenMeasurement(x[None]), attention_loss(problem, "seq2lab", x[None], Y[None]), problem.lam, d=d, p=d
     )
@@ -40,9 +45,7 @@ def bench_single_head(timed, d, dtype):
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 @pytest.mark.parametrize("d", [100, 200, 400])
 def bench_single_head_autograd(timed, d, dtype):
-    problem = SingleHead(alpha=SAMPLES / d**2, lam=0.01, Delta=0.5, kappa=1.0, target=MarchenkoPastur(kappa0=0.5))
-    x, Y = labelled_tokens(problem, draw_matrix(problem, d, 0), n=SAMPLES, seed=0, dtype=getattr(torch, dtype))
-    W = x.new_tensor(draw_start(d, d, 0, 0))
+    problem, x, Y, W = single_head_data(d, dtype)
     timed(f"Part II, d = {d}, {dtype}", "autograd", loss_and_gradient, single_head_risk, problem, x, Y, W, rounds=3)
 
 

@@ -16,6 +16,7 @@ import numpy as np
 import torch
 
 from attn_lib.problems import GeneralAttention, MarchenkoPastur, PositionalSemantic, SingleHead
+from attn_lib.simulation._hardware import DTYPES, free_memory
 from attn_lib.simulation.amp import train_by_amp
 from attn_lib.simulation.direct import train_direct
 from attn_lib.simulation.dynamics import Start, train_by_descent
@@ -36,7 +37,6 @@ ONE = PositionalSemantic(alpha=1.5, omega=0.3)
 GENERAL = GeneralAttention(alpha=2, omega=0.3, A=[[0.5, 0.3, 0.2], [0.2, 0.5, 0.3], [0.3, 0.2, 0.5]], rank=2)
 TWO = SingleHead(alpha=1.0, lam=0.05, Delta=0.5, kappa=1.0, target=MarchenkoPastur(kappa0=0.5))
 DESCENT = {"starts": (Start(semantic=1.0), Start(random=0.3)), "n_steps": 10, "learning_rate": 0.15}
-DTYPES = {"float64": torch.float64, "float32": torch.float32}
 
 # A few iterations amplify the rounding of sums, taken in another order, by at most 1e5: of 1e-16, of 1e-7 with fewer
 # digits to lose. Where they go on to the minimum, they end within the stopping tolerance of it, 1e-5 or 1e-4.
@@ -142,7 +142,7 @@ def attention_risk(d, n_sets, device, dtype):
 def kernels(device, tiny, rates, left):
     """Loss and gradient: achieved FLOP/s of Part II, bytes/s of the tokens of Part I, as fractions of the rates."""
     rows, skipped = [], []
-    free = torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else 2**30
+    free = free_memory(device)
     sizes = [("II", 12, 2), ("I", 20, 2)] if tiny else [
         *(("II", d, n) for d, n in ((100, 1), (100, 16), (200, 1), (200, 16), (400, 1), (400, 4), (1000, 1))),
         *(("I", d, n) for d, n in ((100, 1), (100, 512), (400, 1), (400, 128), (1000, 1), (1000, 64))),

@@ -8,23 +8,19 @@ part of the same queue: first, since it takes long; the pages that read it come 
 import os
 import time
 import warnings
-from pathlib import Path
 
 import yaml
+from contents import ROOT, page_names
 from joblib import Parallel, delayed
 from jupyter_cache import get_cache
 from jupyter_cache.base import CacheBundleIn
 from jupyter_cache.executors.utils import single_nb_execution
 from myst_nb.core.read import is_myst_markdown_notebook, myst_nb_reader_plugin
 
-ROOT = Path(__file__).resolve().parent.parent
-
 
 def pages_with_cells():
     """In the order of the book."""
-    toc = yaml.safe_load((ROOT / "_toc.yml").read_text())
-    names = [toc["root"], *(chapter["file"] for part in toc["parts"] for chapter in part["chapters"])]
-    pages = [ROOT / f"{name}.md" for name in names]
+    pages = [ROOT / f"{name}.md" for name in page_names()]
     return [page for page in pages if is_myst_markdown_notebook(page.read_text())]
 
 

@@ -7,15 +7,13 @@ outline has their headings, and a link to another page leads to it.
 import io
 import shutil
 import sys
-from pathlib import Path
 from urllib.parse import urldefrag
 
-import yaml
+from contents import ROOT, page_names
 from playwright.sync_api import sync_playwright
 from pypdf import PdfReader, PdfWriter
 from pypdf.generic import ArrayObject, NameObject
 
-ROOT = Path(__file__).resolve().parent.parent
 HTML = ROOT / "_build" / "html"
 MARGINS = {"margin": {"left": "20mm", "right": "20mm", "top": "18mm", "bottom": "18mm"}}
 MINUTE = 60_000  # milliseconds
@@ -23,9 +21,12 @@ MINUTE = 60_000  # milliseconds
 
 def pages():
     """The built pages in the order of the table of contents."""
-    toc = yaml.safe_load((ROOT / "_toc.yml").read_text())
-    names = [toc["root"], *(chapter["file"] for part in toc["parts"] for chapter in part["chapters"])]
-    return [HTML / f"{name}.html" for name in names]
+    return [HTML / f"{name}.html" for name in page_names()]
+
+
+def chromium():
+    """Path of Chromium as the system has it, or None."""
+    return next(filter(None, map(shutil.which, ["chromium", "chromium-browser", "google-chrome"])), None)
 
 
 def print_pages(browser, files):
@@ -57,7 +58,7 @@ def join(files, printed):
 
 
 if __name__ == "__main__":
-    executable = next(filter(None, map(shutil.which, ["chromium", "chromium-browser", "google-chrome"])), None)
+    executable = chromium()
     if executable is None:
         sys.exit("no Chromium found (Debian: apt-get install chromium)")
     with sync_playwright() as playwright:

@@ -173,7 +173,8 @@ class Figure:
             f'<div class="play" id="play-{self.name}" role="group" aria-labelledby="play-{self.name}-title">'
             f'<style>{STYLE}</style><p class="play-title" id="play-{self.name}-title">{self.title}</p>'
             f'<form class="play-sliders" hidden>{controls}</form>{self.still(view, _at(sliders, start))}'
-            f"{self._table(data)}<noscript><p>The sliders of this figure need JavaScript.</p></noscript>"
+            f"{self._table(data, list(view.numbers))}"
+            "<noscript><p>The sliders of this figure need JavaScript.</p></noscript>"
             f'<script type="application/json">{packed}</script></div>'
         )
 
@@ -212,12 +213,11 @@ class Figure:
     def _view(self, values):
         return self.view(**dict(zip(self.sliders, values, strict=True)))
 
-    def _table(self, data):
+    def _table(self, data, labels):
         """The numbers along the first slider, the others where they start."""
         sliders = list(self.sliders.values())
         shape, start = [len(s.values) for s in sliders], [s.start for s in sliders]
         first = sliders[0]
-        labels = list(self._view([s.values[s.start] for s in sliders]).numbers)
         head = "".join(f'<th scope="col">{label}</th>' for label in (first.label, *labels))
         rows = []
         for i in range(len(first.values)):

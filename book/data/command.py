@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 from joblib import cpu_count
-from store import Task, committed, difference, gpu, result_of, tolerance_of
+from store import Task, committed, difference, result_of, tolerance_of
 
 from attn_lib._checks import check_integer
 from attn_lib.simulation._hardware import chosen_device
@@ -59,7 +59,7 @@ def _run(names, a):
         check_integer("workers", a.workers, 1)
     if a.device is not None and not a.scheduler:
         chosen_device(a.device)
-    workers = a.workers or (min(cpu_count(), ON_A_GPU) if (a.device or gpu() or "cpu") != "cpu" else cpu_count())
+    workers = a.workers or (min(cpu_count(), ON_A_GPU) if (a.device or chosen_device()) != "cpu" else cpu_count())
     tasks = [Task(name, only=a.only, anew=a.anew, outdated=a.outdated) for name in names]
     if not any(task.names for task in tasks):
         raise ValueError(f"only = {a.only!r}: must be the beginning of the name of a part, as {tasks[0].all[0]!r} is")

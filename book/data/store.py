@@ -68,18 +68,13 @@ def by_name(parts):
         if "device" not in inspect.signature(function).parameters:
             value, device = function(*arguments), "cpu"
         else:
-            device = device or gpu() or "cpu"
+            from attn_lib.simulation._hardware import chosen_device  # which loads torch; not all scripts need it
+
+            device = chosen_device(device)
             value = function(*arguments, device=device)
         return {"value": json.dumps(_rounded(value), allow_nan=False), "device": _described(device)}
 
     return measure
-
-
-def gpu():
-    """Name of a GPU, or None."""
-    import torch
-
-    return "cuda" if torch.cuda.is_available() else None
 
 
 def committed(script):

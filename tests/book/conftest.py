@@ -1,14 +1,17 @@
 """One browser for all tests of the built pages, cut off from the network."""
 
 import os
-import shutil
+import sys
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
 
 import pytest
-from built import HTML
+from built import HTML, ROOT
 from playwright.sync_api import sync_playwright
+
+sys.path.insert(0, str(ROOT / "tools"))
+from print_book import chromium
 
 OPTIONS = [
     "--no-sandbox",  # root may not start it otherwise
@@ -24,7 +27,7 @@ OPTIONS = [
 @pytest.fixture(scope="session")
 def browser():
     """Chromium as the system has it. Without one the tests are skipped; in continuous integration they fail."""
-    executable = next(filter(None, map(shutil.which, ["chromium", "chromium-browser", "google-chrome"])), None)
+    executable = chromium()
     if executable is None:
         (pytest.fail if "CI" in os.environ else pytest.skip)("no Chromium found (Debian: apt-get install chromium)")
     with sync_playwright() as playwright:

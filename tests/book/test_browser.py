@@ -116,6 +116,7 @@ def test_identity_root_leads_to_the_home_page(browser, site):
     page = browser.new_page()
     page.goto(f"{site}/index.html")
     page.wait_for_url(f"{site}/book/home.html")
+    assert page.locator("h1").first.text_content().startswith("Attention, solved")
     page.close()
 
 
@@ -143,6 +144,7 @@ def test_identity_dark_theme_is_chosen_and_remembered(browser, site):
     page.wait_for_function(f"{brightness} < 60")
     page.goto(f"{site}/{CHAPTERS[1]}")
     page.wait_for_function(f"{brightness} < 60")
+    assert page.evaluate("document.documentElement.dataset.theme") == "dark"
     page.close()
 
 

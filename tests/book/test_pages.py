@@ -6,9 +6,9 @@ from urllib.parse import unquote, urlsplit
 
 import nbformat
 import pytest
-import yaml
 from bs4 import BeautifulSoup
 from built import FILES, HTML, PAGES, ROOT, SETTINGS
+from contents import page_names
 
 GENERATED = {"genindex.html", "py-modindex.html", "search.html", "index.html", "prf-prf.html"}
 HEAVIEST = 1_500_000  # bytes of a page with its figures, without what all pages share
@@ -28,8 +28,7 @@ def anchors(page):
 
 def in_table_of_contents():
     """Files of the chapters, and the root."""
-    toc = yaml.safe_load((ROOT / "_toc.yml").read_text())
-    return {toc["root"], *(chapter["file"] for part in toc["parts"] for chapter in part["chapters"])}
+    return set(page_names())
 
 
 def broken(page, reference):

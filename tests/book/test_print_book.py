@@ -1,13 +1,9 @@
 """The PDF of the book, on two of its pages."""
 
-import sys
-
-import pytest
-from built import HTML, ROOT
-from pypdf import PdfReader
-
-sys.path.insert(0, str(ROOT / "tools"))
 import print_book
+import pytest
+from built import HTML
+from pypdf import PdfReader
 
 
 @pytest.fixture(scope="module")
