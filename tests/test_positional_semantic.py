@@ -283,6 +283,30 @@ def test_identity_solutions_exist_on_the_published_slices(changed, alpha, start)
     assert solution.quadrature_error["q"] <= 1e-4 * solution.overlaps.q
 
 
+@pytest.mark.parametrize(
+    ("problem", "start"),
+    [
+        (PositionalSemantic(alpha=17.7, omega=1.0, sigma=0.37, lam=0.0927, A=np.eye(2)), "positional"),
+        (
+            PositionalSemantic(alpha=15.7, omega=0.8, sigma=0.35, lam=0.008, A=((0.72, 0.28), (0.09, 0.91))),
+            "positional",
+        ),
+        (PositionalSemantic(alpha=9.5, omega=0.5, sigma=0.53, lam=0.006, A=((0.93, 0.07), (0.32, 0.68))), "semantic"),
+    ],
+)
+def test_agrees_with_the_branch_followed_when_the_start_has_no_response(problem, start):
+    """Where lambda + sigma^2 V_hat is negative at the overlaps that the search begins with."""
+    first = ps._initial(problem, start)
+    V_hat = iteration.conjugates(problem, first, cavity_averages(problem, first, ps._COARSE)).V_hat
+    assert problem.lam + problem.sigma**2 * V_hat < 0
+    followed = ps.solve(replace(problem, omega=0.3), start)
+    for omega in np.linspace(0.3, problem.omega, 6)[1:]:
+        followed = ps.solve(replace(problem, omega=float(omega)), start, guess=followed.overlaps)
+    found = ps.solve(problem, start)
+    assert not found.collapsed
+    np.testing.assert_allclose(found.overlaps, followed.overlaps, rtol=2e-4)  # two of accuracy 1e-4
+
+
 def test_agrees_with_neighbours_where_a_node_crosses_the_edge_of_the_rule():
     """On the first rule a node enters the ball at this fixed point: the averages jump by 3e-6 there."""
     at, *beside = (

@@ -66,13 +66,15 @@ def conjugates(problem, overlaps, a):
     )
 
 
-def updated(problem, hats):
+def updated(problem, hats, V_max=np.inf):
     """New overlaps from the conjugates: the second half of an update.
 
     Parameters
     ----------
     problem : PositionalSemantic
     hats : Hats
+    V_max : float, optional
+        A response above it, or undefined, is replaced by it.
 
     Returns
     -------
@@ -81,10 +83,10 @@ def updated(problem, hats):
     Raises
     ------
     FloatingPointError
-        When lambda + sigma^2 V_hat is not positive.
+        When lambda + sigma^2 V_hat is not positive and V_max infinite.
     """
     sigma2, rho = problem.sigma**2, problem.rho
-    D = problem.lam + sigma2 * hats.V_hat
+    D = max(problem.lam + sigma2 * hats.V_hat, sigma2 / V_max)
     if D <= 0:
         raise FloatingPointError(f"lambda + sigma^2 V_hat = {D:.3g} must be positive")
     return Overlaps(
@@ -145,7 +147,8 @@ def iterate(problem, overlaps, rule, secants=()):
         except RuntimeError as error:  # a proximal operator that cannot be solved
             raise FloatingPointError(str(error)) from error
         hats = conjugates(problem, o, averages)
-        new = updated(problem, hats)
+        # where lambda + sigma^2 V_hat is too small, or negative, V is; at a fixed point it does not grow
+        new = updated(problem, hats, V_max=4 * o.V)
         latest = o, averages, hats, new
         # an update that overshoots through zero only shrinks the overlap: no fixed point is added or lost
         return to_log(new, order=new._replace(m=max(new.m, 0.3 * o.m), theta=max(new.theta, 0.3 * o.theta)))

@@ -1,0 +1,5 @@
+"""Answers to exercises of Part II: what_carries_over, lasso, errata."""
+
+__all__ = ["ANSWERS"]
+
+ANSWERS = {}

@@ -1,0 +1,5 @@
+"""Answers to exercises of Part II: message_passing, thresholds, inductive_bias."""
+
+__all__ = ["ANSWERS"]
+
+ANSWERS = {}
