@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from attn_lib.exercises import answers
+
 ROOT = Path(__file__).resolve().parent.parent
 COURSE = ROOT / "book" / "course"
 CHAPTERS = [
@@ -20,16 +22,25 @@ def exercises(text):
     """Labels of the exercises of a chapter: title, difficulty, whether it needs code."""
     found = {}
     for heading, label in re.findall(r"^`{3,}\{exercise(?:-start)?\} (.*)\n:label: (\S+)$", text, re.MULTILINE):
-        title, in_brackets, after_colon = re.fullmatch(r"(.*?)(?: \(([^()]*)\)|: ([a-z, ]+))", heading).groups()
-        about = in_brackets or after_colon
-        grade = re.search("easy|medium|hard", about)
-        found[label] = (title, grade[0] if grade else "medium", "computational" in about)
+        about = re.fullmatch(r"(.*) \((easy|medium|hard)(, computational)?\)", heading)
+        assert about, f"{heading!r} must end like (easy) or (medium, computational)"
+        title, grade, code = about.groups()
+        found[label] = (title, grade, bool(code))
     return found
+
+
+def between_exercise_and_solution(text, label):
+    """What stands there in a chapter: the text of the exercise, its hint, the cell that checks an answer."""
+    return re.search(
+        rf"^:label: {re.escape(label)}$(.*?)^`{{3,}}\{{solution(?:-start)?\}} {re.escape(label)}$",
+        text,
+        re.MULTILINE | re.DOTALL,
+    )[1]
 
 
 def listed(text):
     """The same of a list on the page of all exercises."""
-    entries = re.findall(r"^- \{(?:num)?ref\}`(\S+)`: (.*) \((easy|medium|hard)(, code)?\)$", text, re.MULTILINE)
+    entries = re.findall(r"^- \{ref\}`(\S+)`: (.*) \((easy|medium|hard)(, code)?\)$", text, re.MULTILINE)
     return {label: (title, grade, bool(code)) for label, title, grade, code in entries}
 
 
@@ -71,17 +82,42 @@ def test_identity_hard_exercises_of_the_plan_are_the_hard_ones():
             assert ("Hard:" in line and line.index("Hard:") < line.index(label)) == (every[label][1] == "hard"), label
 
 
-@pytest.mark.parametrize(
-    ("heading", "about"),
-    [
-        ("Rows (easy)", ("Rows", "easy", False)),
-        ("Rows (hard, computational)", ("Rows", "hard", True)),
-        ("Rows: computational, harder", ("Rows", "hard", True)),
-        ("Rows (computational)", ("Rows", "medium", True)),
-    ],
-)
-def test_identity_difficulty_is_in_the_title(heading, about):
-    assert exercises(f"````{{exercise}} {heading}\n:label: rows\n") == {"rows": about}
+@pytest.mark.parametrize("chapter", CHAPTERS, ids=lambda chapter: f"{chapter.parent.name}/{chapter.stem}")
+def test_identity_every_exercise_has_one_hint(chapter):
+    text = chapter.read_text()
+    hints = {
+        label: between_exercise_and_solution(text, label).count("{admonition} Hint\n:class: dropdown\n")
+        for label in ALL[chapter]
+    }
+    assert set(hints.values()) == {1}, hints
+
+
+@pytest.mark.parametrize("chapter", CHAPTERS, ids=lambda chapter: f"{chapter.parent.name}/{chapter.stem}")
+def test_identity_a_computed_answer_of_the_chapter_can_be_checked(chapter):
+    """Before the solution with no answer; in the solution with the computed one, which test_pages finds to be right."""
+    text = chapter.read_text()
+    asked = [
+        label for label in ALL[chapter] if f'check("{label}", answer)' in between_exercise_and_solution(text, label)
+    ]
+    assert asked
+    assert all(ALL[chapter][label][2] for label in asked)
+    for label in asked:
+        solution = re.search(
+            rf"^`{{3,}}\{{solution-start\}} {re.escape(label)}$(.*?)\{{solution-end\}}", text, re.MULTILINE | re.DOTALL
+        )[1]
+        assert f'check("{label}", ' in solution
+    assert set(asked) == set(re.findall(r'\bcheck\("([\w-]+)"', text))
+
+
+def test_identity_every_answer_belongs_to_a_chapter():
+    text = "".join(chapter.read_text() for chapter in CHAPTERS)
+    assert set(re.findall(r'\bcheck\("([\w-]+)"', text)) == set(answers())
+
+
+@pytest.mark.parametrize("heading", ["Rows", "Rows (computational)", "Rows: easy", "Rows (easy, partly computational)"])
+def test_rejects_a_title_without_a_difficulty(heading):
+    with pytest.raises(AssertionError, match="must end like"):
+        exercises(f"````{{exercise}} {heading}\n:label: rows\n")
 
 
 @pytest.mark.parametrize("name", ["teachers", "students", "exercises"])

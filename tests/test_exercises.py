@@ -62,7 +62,9 @@ def test_identity_right_is_told_from_wrong(label):
     assert answer.verdict(right).startswith("Right")
     tolerance = answer.atol + answer.rtol * np.abs(right)
     assert (tolerance > 0).all()
-    for i, (factor, begins) in product(range(len(right)), [(0.95, "Right"), (-0.95, "Right"), (1.05, "Not"), (-1.05, "Not")]):
+    for i, (factor, begins) in product(
+        range(len(right)), [(0.95, "Right"), (-0.95, "Right"), (1.05, "Not"), (-1.05, "Not")]
+    ):
         attempt = right.copy()
         attempt[i] += factor * tolerance[i]
         assert answer.verdict(attempt).startswith(begins)
@@ -78,4 +80,7 @@ def test_identity_nothing_that_is_printed_shows_the_answer(label):
     shown = " ".join([answer.verdict(), answer.verdict(right), *(message for _, message in answer.mistakes)])
     for number in right:
         for digits in (3, 4):
-            assert f"{number:.{digits}g}" not in shown.replace(answer._tolerance(), "") or float(f"{number:.{digits}g}") % 1 == 0
+            assert (
+                f"{number:.{digits}g}" not in shown.replace(answer._tolerance(), "")
+                or float(f"{number:.{digits}g}") % 1 == 0
+            )

@@ -17,6 +17,7 @@ JOINING = ["attn_lib.comparison", "attn_lib.claims", "attn_lib.sweep"]
 FORBIDDEN = [
     (r"attn_lib/theory/", ["attn_lib.simulation", *JOINING, "torch", "matplotlib"]),
     (r"attn_lib/simulation/", ["attn_lib.theory", *JOINING, "matplotlib"]),
+    (r"attn_lib/exercises/", ["attn_lib.simulation", "torch", "matplotlib"]),
     (r"attn_lib/(comparison|claims|sweep)", ["torch", "matplotlib"]),
     (r"attn_lib/interactive/part", ["attn_lib.simulation", "torch", "matplotlib"]),
     (r"attn_lib/figures\.py", ["attn_lib.theory", "attn_lib.simulation", "torch"]),
