@@ -53,6 +53,18 @@ def test_identity_no_cell_failed_or_wrote_to_stderr(page):
 
 
 @pytest.mark.parametrize("page", PAGES)
+def test_identity_checks_of_answers_say_right_in_the_solutions_only(page):
+    """A chapter asks once for each answer that can be checked; its solution has the right one."""
+    source = (ROOT / page.relative_to(HTML)).with_suffix(".md")
+    asked = re.findall(r'^check\("([\w-]+)", answer\)$', source.read_text(), re.MULTILINE) if source.is_file() else []
+    lines = [line for output in soup(page).select(".output pre") for line in output.get_text().splitlines()]
+    assert sum(line.startswith("No answer yet. Asked for: ") for line in lines) == len(asked)
+    assert sum(line.startswith("Right, within ") for line in lines) >= len(asked)
+    assert not [line for line in lines if line.startswith("Not yet")]
+    assert (len(asked) > 0) == bool(re.match(r"book/part[12]/", page.relative_to(HTML).as_posix()))
+
+
+@pytest.mark.parametrize("page", PAGES)
 def test_identity_every_image_has_an_alternative_text(page):
     assert [image["src"] for image in soup(page)("img") if not image.get("alt", "").strip()] == []
 
