@@ -181,6 +181,14 @@ def test_closed_form_of_a_difference(new, largest, counts):
     assert found[0] == pytest.approx(largest, rel=1e-12) and found[1] == counts
 
 
+@pytest.mark.parametrize(("rank", "largest"), [(0.225, 0.0), (0.175, 0.0), (0.25, 0.125), (0.4, 0.875)])
+def test_closed_form_of_a_difference_of_ranks(rank, largest):
+    """At d = 40 one eigenvalue is .025."""
+    old, new = ({"d": 40, "rank": [[0.1, value]], "of": {"rank": [value]}} for value in (0.2, rank))
+    assert store.difference({**old, "of": 1}, {**new, "of": 1})[0] == pytest.approx(largest, abs=2e-4)
+    assert store.difference(old, new)[0] == pytest.approx(abs(rank - 0.2) / 0.2, rel=1e-12)
+
+
 def test_rejects_an_edited_result(run):
     _, _, _, result = run()
     result["parts"]["square/1"]["value"]["square"] += 1e-9

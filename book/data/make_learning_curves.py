@@ -29,7 +29,7 @@ RECORD = {
     "what": "Test error, training loss and penalty of full-rank attention against alpha; simulations at d = 40 to 140.",
     "seeds": "2 to 32 at each point, listed with each part",
     "tolerance": 0.01,
-    "estimates": ["error"],
+    "estimates": ["error", "distance"],
 }
 TARGET = MarchenkoPastur(kappa0=0.5)
 DEFAULT = SingleHead(alpha=0.5, lam=0.01, Delta=0.5, kappa=1.0, target=TARGET)

@@ -213,7 +213,8 @@ def difference(old, new, estimates=()):
     -------
     largest : float
         Of the differences in a column divided by its largest number (or 1e-9), the largest of all columns; infinite
-        where columns of floats have other lengths, or other entries than numbers.
+        where columns of floats have other lengths, or other entries than numbers. In a "rank", the number of
+        eigenvalues above a bound divided by the "d" of the part, one eigenvalue more or fewer is no difference.
     counts : list of str
         Keys of columns without floats (numbers of iterations, names, seeds) that differ.
     """
@@ -229,8 +230,9 @@ def difference(old, new, estimates=()):
         alike, numbers = _pattern(pair[0]) == _pattern(pair[1]), zip(*map(_numbers, pair), strict=False)
         numbers = list(numbers)
         scale = max((abs(x) for x, _ in numbers), default=0.0)
+        free = 1.001 / old["d"] if path == ("rank",) and "d" in old else 0.0
         far = max((abs(x - y) for x, y in numbers), default=0.0)
-        largest = max(largest, far / max(scale, 1e-9) if alike else math.inf)
+        largest = max(largest, max(far - free, 0.0) / max(scale, 1e-9) if alike else math.inf)
     return largest, sorted(counts)
 
 
