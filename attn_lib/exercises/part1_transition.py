@@ -95,7 +95,7 @@ ANSWERS = {
     "pt-pitchfork": Answer(
         asked="the exponents (a, b) of theta and of the gain in train loss, as the distance vanishes",
         value=_pitchfork,
-        atol=0.03,  # the extrapolated local exponents are a few thousandths off
+        atol=0.03,  # extrapolated local exponents are less than 0.01 off
         mistakes=(
             (lambda a, b: (2 * a, b), "the first number is the exponent of the square of theta"),
             (lambda a, b: (a, b / 2), "the second number is the exponent of the difference of the two slopes"),
