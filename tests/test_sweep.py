@@ -302,10 +302,13 @@ def test_rejects_a_bad_axis(text, message):
         ("batch=3", "'batch': must not be the NAME"),
         ("=3", "'': must not be the NAME"),
         ("--workers=-2", "workers = -2: must be an integer >= 1"),
+        ("--device=abacus", "device = 'abacus': must be one of ["),
+        # The devices of a cluster are not known here; what is wrong then is that this measurement has none.
+        ("--device=abacus --scheduler=tcp://elsewhere:8786", "unexpected keyword argument 'device'"),
     ],
 )
 def test_rejects_a_bad_command_line(tmp_path, argument, message):
-    process = command(PRODUCT, tmp_path / "cells", "alpha=1", argument, "--dry-run")
+    process = command(PRODUCT, tmp_path / "cells", "alpha=1", *argument.split(), "--dry-run")
     _, errors = process.communicate(timeout=60)
     assert process.returncode == 2 and message in errors and "Traceback" not in errors
     assert not (tmp_path / "cells").exists()

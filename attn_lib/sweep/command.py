@@ -134,6 +134,10 @@ def _sweep(arguments):
         raise ValueError(f"{name!r}: must not be the NAME of NAME=VALUES (problem, batch and device are set elsewhere)")
     if a.workers is not None:
         check_integer("workers", a.workers, 1)
+    if a.device is not None and not a.scheduler:
+        from attn_lib.simulation._hardware import chosen_device  # with torch, which no other sweep needs here
+
+        chosen_device(a.device)
     problem = getattr(problems, a.problem, None)
     cells = grid(problem or a.problem, batch=a.batch, **{name: axis(text) for name, text in axes.items()})
     short = a.measurement.count(".") == 1 and a.measurement.startswith(("solved.", "trained."))
