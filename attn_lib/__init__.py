@@ -11,6 +11,8 @@ The rooms, in reading order:
 - :mod:`attn_lib.claims` - what the papers say, each statement with its evidence and a verdict.
 - :mod:`attn_lib.sweep` - grids of problems and seeds on many processors or a cluster, resumed where they stopped.
 - :mod:`attn_lib.figures` - draws results, computes nothing.
+- :mod:`attn_lib.interactive` - figures with sliders, for a page and for a notebook.
+- :mod:`attn_lib.exercises` - tells whether the answer to a computational exercise is right, without showing it.
 """
 
 __version__ = "0.1.0"

@@ -24,6 +24,14 @@ FORBIDDEN = [
     (r"attn_lib/", ["attn_lib.theory", "attn_lib.simulation", "torch", "matplotlib"]),
 ]
 
+# Pages of the reference as the table of contents lists them, with their texts: overviews, and pages of modules.
+REFERENCE = {
+    page: (ROOT / f"{page}.md").read_text()
+    for page in re.findall(r"- file: (book/reference/\S+)$", (ROOT / "_toc.yml").read_text(), re.MULTILINE)
+}
+MODULE_PAGES = [page for page in REFERENCE if page.count("/") == 3]
+ROOMS = list(dict.fromkeys(page.rpartition("/")[0] for page in MODULE_PAGES))
+
 
 def module_name(file):
     return file.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
@@ -92,14 +100,30 @@ def test_identity_docstrings_are_complete(file):
     assert {name: sections for name, sections in lacking.items() if sections} == {}
 
 
-@pytest.mark.parametrize("file", FILES)
-def test_identity_public_modules_are_in_the_reference(file):
-    name = module_name(file)
-    contents = (ROOT / "_toc.yml").read_text()
-    pages = [ROOT / f"{page}.md" for page in re.findall(r"book/reference/\w+", contents)]
-    shown = "\n".join(page.read_text() for page in pages)
-    private = name.rpartition(".")[2].startswith("_")
-    assert private or re.search(rf"^\.\. automodule:: {re.escape(name)}$", shown, re.MULTILINE)
+def test_identity_public_modules_are_in_the_reference_once():
+    shown = [module for text in REFERENCE.values() for module in re.findall(r"^\.\. automodule:: (\S+)$", text, re.M)]
+    assert sorted(shown) == sorted(name for name in map(module_name, FILES) if "._" not in name)
+
+
+def test_identity_pages_of_the_reference_are_listed_and_have_titles_of_their_own():
+    pages = (path.relative_to(ROOT) for path in (ROOT / "book" / "reference").rglob("*.md"))
+    assert sorted(REFERENCE) == sorted(page.with_suffix("").as_posix() for page in pages)
+    titles = [re.search("^# (.+)$", text, re.MULTILINE)[1] for text in REFERENCE.values()]
+    assert sorted(set(titles)) == sorted(titles)
+
+
+@pytest.mark.parametrize("page", MODULE_PAGES)
+def test_identity_page_of_a_module_has_its_title_its_name_and_what_it_defines(page):
+    name = "attn_lib." + page.removeprefix("book/reference/").removeprefix("numerics/").replace("/", ".")
+    title, rest = REFERENCE[page].split("\n", 1)
+    assert re.match("# [A-Z]", title)
+    assert rest == f"\n`{name}`\n\n```{{eval-rst}}\n.. automodule:: {name}\n   :members:\n```\n"
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_identity_overview_of_a_room_lists_its_modules_in_the_order_of_the_contents(room):
+    listed = re.findall(r"^   (?:~attn_lib\.)?(\w+)$", REFERENCE[room], re.MULTILINE)
+    assert listed == [page.rpartition("/")[2] for page in MODULE_PAGES if page.startswith(f"{room}/")]
 
 
 @pytest.mark.parametrize(

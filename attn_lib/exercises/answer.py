@@ -12,7 +12,7 @@ __all__ = ["Answer"]
 class Answer:
     """The answer to an exercise: one number or several.
 
-    Attributes
+    Parameters
     ----------
     asked : str
         What is asked for, with its unit or normalisation, as "the exponent of theta".

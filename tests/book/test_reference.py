@@ -1,4 +1,4 @@
-"""The pages of reference as they were built: claims with their downloads, coverage, glossary, citation."""
+"""The pages of reference as they were built: claims with their downloads, coverage, glossary, citation, modules."""
 
 import base64
 import csv
@@ -11,6 +11,7 @@ import pytest
 import yaml
 from bs4 import BeautifulSoup
 from built import HTML, ROOT
+from contents import page_names
 
 from attn_lib import claims
 
@@ -24,7 +25,12 @@ def page(name):
 
 def targets(name):
     """Where the links of a page lead."""
-    return [unquote(tag["href"]) for tag in page(name)("a", href=True)]
+    return addresses(page(name))
+
+
+def addresses(element):
+    """Where the links of an element lead."""
+    return [unquote(tag["href"]) for tag in element("a", href=True)]
 
 
 @pytest.fixture(scope="module")
@@ -76,3 +82,46 @@ def test_identity_entries_to_cite_are_those_of_the_citation_file():
         assert work["title"] in text
         for person in work["authors"]:
             assert person.get("family-names", person.get("name")) in text
+
+
+@pytest.fixture(scope="module")
+def module_pages():
+    """Text of the article of each page of a module, as a tree."""
+    names = [name.removeprefix("book/") for name in page_names() if re.match(r"book/reference/\w+/", name)]
+    return {name: page(name).select_one("article") for name in names}
+
+
+def test_identity_overviews_link_every_module_and_say_what_it_has(module_pages):
+    listed = []
+    for room in dict.fromkeys(name.rpartition("/")[0] for name in module_pages):
+        for row in page(room).select("table.autosummary tr"):
+            link, summary = row.select("td")
+            listed.append(f"reference/{link.a['href'].partition('.html#module-attn_lib.')[0]}")
+            assert summary.get_text(strip=True), row
+    assert listed == list(module_pages)
+
+
+def test_identity_page_of_a_module_names_the_chapters_that_use_it(module_pages):
+    used = {
+        name: {target.removeprefix("../../").removesuffix(".html") for target in addresses(article.p)}
+        for name, article in module_pages.items()
+    }
+    linked = {name: set() for name in module_pages}
+    chapters = [name.removeprefix("book/") for name in page_names() if re.match("book/part[12]/", name)]
+    for chapter in chapters:
+        for target in targets(chapter):
+            name = target.partition(".html#")[0].removeprefix("../")
+            if name in linked and "#" in target:
+                linked[name].add(chapter)
+    assert {name: linked[name] - used[name] for name in linked if not linked[name] <= used[name]} == {}
+    sources = {chapter: (ROOT / "book" / f"{chapter}.md").read_text() for chapter in chapters}
+    for name, found in used.items():
+        assert all(re.search(rf"\b{name.rpartition('/')[2]}\b", sources[chapter]) for chapter in found), name
+
+
+def test_identity_sections_of_docstrings_are_set_as_such(module_pages):
+    found = set()
+    for name, article in module_pages.items():
+        assert not re.search(r"^-{4,}$", article.get_text(), re.MULTILINE), name
+        found |= {tag.get_text().strip(":#") for tag in article.select("p.rubric, dl.field-list > dt")}
+    assert {"Parameters", "Returns", "Raises", "Accuracy", "Source", "Examples"} <= found
