@@ -1,18 +1,18 @@
 """Checks of computed answers: a notebook says whether a number is right, without showing the right one.
 
-Each chapter has at least one exercise whose answer is a number, or a few. ``check(label, answer)`` compares it with what
-the theory gives, computed when it is asked for. The modules have these by chapter: a dict from the label of an exercise
-to its :class:`~attn_lib.exercises.answer.Answer`.
+Each chapter has at least one exercise whose answer is a number, or a few. ``check(label, answer)`` compares it with
+what the theory gives, computed when it is asked for. The modules have these by chapter: a dict from the label of an
+exercise to its :class:`~attn_lib.exercises.answer.Answer`.
 """
 
 from attn_lib.exercises import (
+    part1_further,
     part1_layer,
     part1_transition,
-    part1_further,
     part2_curves,
-    part2_thresholds,
-    part2_rates,
     part2_further,
+    part2_rates,
+    part2_thresholds,
 )
 from attn_lib.exercises.answer import Answer
 
