@@ -30,7 +30,8 @@ from attn_lib.theory.replicon import replicon
 RECORD = {
     "what": "Replicon, one step of replica-symmetry breaking, simulated minus replica-symmetric losses, lower minima.",
     "seeds": "20000 to 34131, listed with each part",
-    "tolerance": {"symmetric": 0.1, "else": 0.001},  # the replicon is known to 1 to 10 %
+    # the replicon is known to 1 to 10 %; a complexity is y^2 times a slope of the loss that is solved to 1e-5
+    "tolerance": {"symmetric": 0.1, "broken": 0.05, "else": 0.001},
     "estimates": ["smooth_error", "jump_error"],
 }
 STARTS = ("semantic", "positional")
