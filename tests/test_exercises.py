@@ -59,7 +59,7 @@ def test_identity_every_label_is_in_one_module():
 def test_identity_right_is_told_from_wrong(label):
     """Also by a little: what is off by more than the tolerance, in any one number and in either direction."""
     answer = ANSWERS[label]
-    right = np.atleast_1d(np.asarray(answer.value(), dtype=float))
+    right = answer.right()
     assert answer.verdict(right).startswith("Right")
     tolerance = answer.atol + answer.rtol * np.abs(right)
     assert (tolerance > 0).all()
@@ -77,6 +77,6 @@ def test_identity_right_is_told_from_wrong(label):
 def test_identity_nothing_that_is_printed_shows_the_answer(label):
     answer = ANSWERS[label]
     shown = " ".join([answer.asked, *(message for _, message in answer.mistakes)])
-    for number in np.atleast_1d(np.asarray(answer.value(), dtype=float)):
+    for number in answer.right():
         written = {f"{number:.{digits}g}" for digits in (2, 3, 4)}
         assert not written & set(re.findall(r"-?\d+\.\d+", shown)), shown

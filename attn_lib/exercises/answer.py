@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 
@@ -31,6 +32,15 @@ class Answer:
     atol: float = 0.0
     mistakes: tuple = ()
 
+    def right(self):
+        """The right numbers, computed once.
+
+        Returns
+        -------
+        array, shape (numbers,)
+        """
+        return _computed(self.value)
+
     def verdict(self, answer=None):
         """Judge an attempt.
 
@@ -50,7 +60,7 @@ class Answer:
         """
         if answer is None:
             return f"No answer yet. Asked for: {self.asked}."
-        right = np.atleast_1d(np.asarray(self.value(), dtype=float))
+        right = self.right()
         attempt = self._numbers(answer, len(right))
         if self._close(attempt, right):
             return f"Right, within {self._tolerance()}."
@@ -78,3 +88,8 @@ class Answer:
     def _tolerance(self):
         parts = [f"{100 * self.rtol:.3g} %"] * bool(self.rtol) + [f"{self.atol:.3g}"] * bool(self.atol)
         return " plus ".join(parts)
+
+
+@cache
+def _computed(value):
+    return np.atleast_1d(np.asarray(value(), dtype=float))
