@@ -25,7 +25,6 @@ def _weak_data():
     return SingleHead(alpha=0.1, lam=0.1, Delta=0.5, kappa=1.0, target=PowerLaw(gamma=1.0, d=200))
 
 
-@cache
 def _best_decay():
     from attn_lib.theory.tuning import optimal_lam
 

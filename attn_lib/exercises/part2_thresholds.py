@@ -1,7 +1,5 @@
 """Answers to exercises of Part II: message_passing, thresholds, inductive_bias."""
 
-from functools import cache
-
 import numpy as np
 
 from attn_lib.exercises.answer import Answer
@@ -41,7 +39,6 @@ def _measurements(d=16, rank=4, n_draws=4000):
     return rank * (rank + 1) / 2 + rank * (d - rank) + np.min(distances, axis=0).mean()
 
 
-@cache
 def _cleaned():
     """Part of q below zero, and ratio of the test errors without it and with it; by integrals over the density."""
     from attn_lib.problems import MarchenkoPastur, SingleHead
