@@ -5,6 +5,8 @@ what the theory gives, computed when it is asked for. The modules have these by 
 exercise to its :class:`~attn_lib.exercises.answer.Answer`.
 """
 
+from textwrap import fill
+
 from attn_lib.exercises import (
     part1_further,
     part1_layer,
@@ -33,7 +35,7 @@ def answers():
 
 
 def check(label, answer=None):
-    """Print whether the answer to an exercise is right.
+    """Print whether the answer to an exercise is right, in lines that fit a page.
 
     Parameters
     ----------
@@ -47,11 +49,11 @@ def check(label, answer=None):
     ValueError
         Unknown label; an answer that is not of finite numbers, or not of as many as are asked for.
     """
-    print(verdict(label, answer))
+    print(fill(verdict(label, answer), 72))
 
 
 def verdict(label, answer=None):
-    """The line that ``check`` prints.
+    """What ``check`` prints.
 
     Parameters
     ----------
