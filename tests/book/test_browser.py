@@ -76,7 +76,9 @@ def test_identity_page_loads_nothing_from_elsewhere_and_without_error(opened):
 def test_identity_formulas_are_set(opened):
     formulas = ask(opened.page, "notRendered")
     assert formulas["missing"] == []
-    assert ("MathJax" in opened.page.content()) == (formulas["rendered"] > 0)
+    # A page of a room may load MathJax for the docstrings that its table shows the first lines of.
+    shows = formulas["rendered"] > 0
+    assert ("MathJax" in opened.page.content()) == shows or (not shows and "/reference/" in opened.page.url)
 
 
 def test_identity_page_fits_on_a_phone(opened):
