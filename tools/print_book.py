@@ -109,6 +109,7 @@ def bound(browser, files):
     book = join(files, print_pages(browser, files))
     for page, number in zip(book.pages, numbers(browser, len(book.pages)).pages, strict=True):
         page.merge_page(number)
+        page.compress_content_streams()  # which merging has undone
     return book
 
 

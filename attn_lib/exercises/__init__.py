@@ -20,7 +20,7 @@ from attn_lib.exercises.answer import Answer
 
 MODULES = (part1_layer, part1_transition, part1_further, part2_curves, part2_thresholds, part2_rates, part2_further)
 
-__all__ = ["Answer", "answers", "check", "verdict"]
+__all__ = ["Answer", "answers", "check"]
 
 
 def answers():
@@ -49,28 +49,7 @@ def check(label, answer=None):
     ValueError
         Unknown label; an answer that is not of finite numbers, or not of as many as are asked for.
     """
-    print(fill(verdict(label, answer), 72))
-
-
-def verdict(label, answer=None):
-    """What ``check`` prints.
-
-    Parameters
-    ----------
-    label : str
-    answer : float or sequence of float, optional
-
-    Returns
-    -------
-    str
-        Begins with "Right", "Not yet", or "No answer yet".
-
-    Raises
-    ------
-    ValueError
-        As for ``check``.
-    """
     known = answers()
     if label not in known:
         raise ValueError(f"label = {label!r}: must be one of {', '.join(sorted(known))}")
-    return known[label].verdict(answer)
+    print(fill(known[label].verdict(answer), 72))

@@ -65,7 +65,7 @@ class Answer:
         if self._close(attempt, right):
             return f"Right, within {self._tolerance()}."
         for what, message in self.mistakes:
-            if self._close(attempt, np.atleast_1d(np.asarray(what(*right), dtype=float))):
+            if self._close(attempt, _row(what(*right))):
                 return f"Not yet: {message}."
         if len(right) > 1:
             wrong = [str(i + 1) for i in range(len(right)) if not self._close(attempt[i], right[i])]
@@ -74,7 +74,7 @@ class Answer:
 
     def _numbers(self, answer, n):
         try:
-            attempt = np.atleast_1d(np.asarray(answer, dtype=float))
+            attempt = _row(answer)
         except (TypeError, ValueError):
             attempt = np.array([np.nan])
         if attempt.shape != (n,) or not np.isfinite(attempt).all():
@@ -92,4 +92,8 @@ class Answer:
 
 @cache
 def _computed(value):
-    return np.atleast_1d(np.asarray(value(), dtype=float))
+    return _row(value())
+
+
+def _row(numbers):
+    return np.atleast_1d(np.asarray(numbers, dtype=float))

@@ -147,7 +147,7 @@ def iterate(problem, overlaps, rule, secants=()):
         except RuntimeError as error:  # a proximal operator that cannot be solved
             raise FloatingPointError(str(error)) from error
         hats = conjugates(problem, o, averages)
-        # where lambda + sigma^2 V_hat is too small, or negative, V is; at a fixed point it does not grow
+        # a negative lambda + sigma^2 V_hat says that V is too small: it grows, which it does not at a fixed point
         new = updated(problem, hats, V_max=4 * o.V)
         latest = o, averages, hats, new
         # an update that overshoots through zero only shrinks the overlap: no fixed point is added or lost
